@@ -7,7 +7,15 @@ from typing import Any
 from xfcost.formulas.component import Component, Place
 from xfcost.layers.feed_forward import Geglu, Mlp, Swiglu
 from xfcost.layers.moe import Moe
+from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
+from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.full import ClassAttention, Cross, Full, Mla
+from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.low_rank import Inducing, LowRank, Nystrom
+from xfcost.mechanisms.relative import Compressive, Relative
+from xfcost.mechanisms.sliding import GlobalLocal, Sliding
+from xfcost.mechanisms.sorting import Lsh, Sinkhorn
+from xfcost.mechanisms.window import Axial, Window, log_cpb_rows, scaled_cosine
 
 Letters = dict[str, Any]
 
@@ -15,6 +23,11 @@ Letters = dict[str, Any]
 def ceil_div(number: int, divisor: int) -> int:
     """⌈number/divisor⌉."""
     return -(-number // divisor)
+
+
+def whole(number: int, part: int) -> int:
+    """The least multiple of `part` that is no less than `number`."""
+    return ceil_div(number, part) * part
 
 
 def _hidden(component: Any, width: int) -> int:
@@ -41,6 +54,46 @@ def _value_width(component: Any, place: Place) -> Letters:
     return {"d_v": component.value_dim or component.head_dim or place.dim // component.heads}
 
 
+def _window(component: Any, place: Place) -> Letters:
+    sides = [min(component.size, side) for side in place.grid.sides]
+    biased = component.projection_bias if component.output_bias is None else component.output_bias
+    windows = prod(ceil_div(side, window) for side, window in zip(place.grid.sides, sides, strict=True))
+    return {
+        "d_k": place.dim // component.heads, "P": windows, "T": prod(sides), "b_o": int(biased),
+        "R": prod(2 * side - 1 for side in sides), "r": len(sides),
+    }  # fmt: skip
+
+
+def _blockwise(component: Any, place: Place) -> Letters:
+    if isinstance(component.block, int):
+        groups = ceil_div(place.grid.total, component.block)
+        return {"b": component.block, "m": component.before + component.after, "G": groups}
+    rows, columns = component.block
+    keys = (rows + component.above + component.below) * (columns + 2 * component.beside)
+    groups = prod(map(ceil_div, place.grid.sides, component.block))
+    return {"b": rows * columns, "m": keys - rows * columns, "G": groups}
+
+
+def _relative(component: Any, place: Place) -> Letters:
+    n, m = place.grid.total, component.memory + getattr(component, "compressed_memory", 0)
+    return {"n": n, "m": m, "T": n + m if component.causal else 2 * n + m - 1}
+
+
+def _lsh(component: Any, place: Place) -> Letters:
+    n, chunk = place.grid.total, component.bucket
+    padded = n if n <= chunk else whole(n, chunk)
+    buckets = component.buckets or 2 * padded // chunk
+    return {"R": component.rounds, "c": chunk, "P": padded, "b": sum(buckets) if isinstance(buckets, list) else buckets}
+
+
+def _kernel(component: Any, place: Place) -> Letters:
+    n = place.grid.total
+    chunk = min(component.chunk or 64, n)
+    chunked = component.causal and component.form in (None, "chunked")
+    m = getattr(component.features, "count", None) or (component.head_dim or place.dim // component.heads)
+    return {"m": m, "c": chunk, "P": whole(n, chunk) if chunked else n}
+
+
 LETTERS: dict[type[Component], Callable[[Any, Place], Letters]] = {
     Full: lambda component, place: _value_width(component, place) | {
         "h_kv": component.kv_heads or component.heads,
@@ -60,10 +113,48 @@ LETTERS: dict[type[Component], Callable[[Any, Place], Letters]] = {
     Swiglu: _of_hidden,
     Geglu: _of_hidden,
     Moe: _moe,
+    Window: _window,
+    Axial: lambda component, place: {
+        **dict(zip("WHZ", reversed(place.grid.sides), strict=False)),
+        "L": place.grid.sides[-1 - ["row", "column", "depth", "all"].index(component.axis) % len(place.grid.sides)],
+    },
+    Sliding: lambda component, place: {
+        "h_kv": component.kv_heads or component.heads, "s": component.window // 2, "δ": component.dilation,
+        "g": component.global_tokens, "P": whole(place.grid.total, component.window * component.dilation),
+    },
+    GlobalLocal: lambda component, place: {
+        "g": place.grid.special, "n": place.grid.tokens, "b": component.radius + 1,
+        "P": whole(place.grid.tokens, component.radius + 1),
+    },
+    BlockSparse: lambda component, place: {
+        "b": component.block, "r": component.random_blocks, "u": ceil_div(place.grid.total, component.block),
+        "P": place.grid.total if place.grid.total <= (5 + 2 * component.random_blocks) * component.block
+        else whole(place.grid.total, component.block),
+    },
+    Blockwise: _blockwise,
+    Relative: _relative,
+    Compressive: lambda component, place: _relative(component, place) | {"c": component.compression},
+    Deformable: lambda component, place: {"k": component.points, "L": len(place.grid.levels or [0])},
+    Lsh: _lsh,
+    Sinkhorn: lambda component, place: {
+        "b": component.block, "I": component.iterations, "u": (u := ceil_div(place.grid.total, component.block)),
+        "P": u * component.block, "v": u + bool(component.causal), "t": min(component.sortcut or u, u),
+    },
+    Kernel: _kernel,
+    LowRank: lambda component, place: {"k": component.rank},
+    Nystrom: lambda component, place: {
+        "m": component.landmarks, "I": component.iterations, "w": component.conv or 0,
+        "P": whole(place.grid.total, component.landmarks) if place.grid.total > component.landmarks
+        else place.grid.total,
+    },
+    Inducing: lambda component, place: {"k": component.points},
+    # more
 }  # fmt: skip
 
 # Docstrings whose tables are those of a kind too, of functions and classes that give some of its rows.
-FURTHER: dict[type[Component], tuple[object, ...]] = {}
+FURTHER: dict[type[Component], tuple[object, ...]] = {
+    Window: (scaled_cosine, log_cpb_rows),
+}
 
 # Rows that no line of their kind names, by a pattern, each with the reason.
 UNNAMED: dict[type[Component], Mapping[str, str]] = {}
