@@ -123,7 +123,11 @@ def figures(row: Operation, figure: str, told: str) -> set[Fraction]:
         return {Fraction(row.flops - 2 * row.macs)}
     if figure != "elements":
         return {Fraction(getattr(row, figure))}
-    kinds = (each for each in FLOPS_PER_ELEMENT if re.search(rf"\b{each.replace('_', '[ _]')}\b", told, re.IGNORECASE))
+    kinds = (
+        each
+        for each in FLOPS_PER_ELEMENT
+        if each != "norm" and re.search(rf"\b{each.replace('_', '[ _]')}\b", told, re.IGNORECASE)
+    )
     return {Fraction(row.flops, FLOPS_PER_ELEMENT[kind]) for kind in kinds}
 
 
