@@ -11,13 +11,13 @@ import pytest
 from cases import CASES
 from cases.layers import LAYER_CASES
 from cases.written import UNNAMED, documents, letters_of
+from contract import LAYERS
 from strategies import place_for
-from written import Letters, Line, figures, lines_of, naming, value
+from written import Letters, Line, found_in, lines_of, said, value
 from xfcost.formulas.component import Place, tag_of
-from xfcost.ledger.operation import Operation
 
-LAYERS = dict.fromkeys(type(case.layer) for case in LAYER_CASES)
 FUSED = re.compile("scores|add_bias|mask|softmax|weighted_sum")
+"""Rows that a fused kernel has as one."""
 
 
 def examples(kind: Any) -> Iterator[tuple[Any, Place]]:
@@ -32,48 +32,40 @@ def examples(kind: Any) -> Iterator[tuple[Any, Place]]:
                 yield component, place_for(component, grid, fused=fused)
 
 
-def wrong(kind: Any, row: Operation, letters: Letters, told: str) -> Iterator[tuple[Line | None, str, str]]:
-    """(line, figure, what is wrong or nothing) of everything that the docstring says of a row."""
-    lines = naming(documents(kind), row.path)
-    if row.fused:  # a whole core: the scores and the weighted sum
-        parts = [
-            [value(formula, letters) for line in naming(documents(kind), row.path.replace("attention", part))
-             for figure, formula in line.formulas if figure == "macs"]
-            for part in ("scores", "weighted_sum")
-        ]  # fmt: skip
-        sums = {sum(each) for each in product(*parts)}
-        yield None, "macs", "" if row.macs in sums else f"{row.macs} is none of {sums}"
-    elif not any(line.formulas for line in lines):
-        named = not (row.macs or row.params) or any(re.fullmatch(name, row.path) for name in UNNAMED.get(kind, {}))
-        yield None, "", "" if named else "no line with a formula names it"
-    for line in lines:
-        for figure in {figure for figure, _ in line.formulas}:
-            expected = {formula: value(formula, letters) for each, formula in line.formulas if each == figure}
-            found = figures(row, figure, f"{line} {told}")
-            yield line, figure, "" if found & {*expected.values()} else f"{figure} {found} in none of {expected}"
+def macs_of_core(kind: Any, core: str, letters: Letters) -> set[Fraction]:
+    """Of a fused `core`: those of its scores and of its weighted sum together."""
+    rows = (core.removesuffix("attention") + row for row in ("scores", "weighted_sum"))
+    parts = [[value(formula, letters) for _, formula in said(documents(kind), row)["macs"]] for row in rows]
+    return {sum(each) for each in product(*parts)}
 
 
 @pytest.mark.parametrize("kind", [*CASES, *LAYERS], ids=lambda kind: f"{tag_of(kind)}-{kind.__name__}")
 def test_rows_cost_what_the_docstring_says(kind: Any) -> None:
-    tried = set[tuple[Line | None, str]]()
-    bases = [each for each in kind.__mro__ if each is kind or each not in {*CASES, *LAYERS}]
-    own = [line for each in bases for line in lines_of(each)]
-    for component, place in examples(kind):
+    tried = set[Line]()
+    cases = list(examples(kind))
+    assert cases
+    for component, place in cases:
         letters = {name: Fraction(number) for name, number in letters_of(component, place).items()}
-        told = f"{component} at {place.grid.shape_text()}, {'fused' if place.fused else 'eager'}"
+        at = f"{component} at {place.grid.shape_text()}, {'fused' if place.fused else 'eager'}"
         rows = list(component.operations(place))
         for row in rows:
-            for line, figure, reason in wrong(kind, row, letters, f"{row.path} of {told}"):
-                assert not reason, f"{row.path} of {told}: {reason}"
-                tried.add((line, figure))
-        for line in own:
+            told, figures = f"{row.path} of {at}", said(documents(kind), row.path)
+            if row.fused:
+                expected = macs_of_core(kind, row.path, letters)
+                assert row.macs in expected, f"{told}: {row.macs} MACs, not {expected}"
+                continue
+            unnamed = any(re.fullmatch(name, row.path) for name in UNNAMED.get(kind, {}))
+            for figure in () if unnamed else ("macs", "params"):
+                assert figure in figures or not getattr(row, figure), f"{told}: no line says its {figure}"
+            for figure, formulas in figures.items():
+                values = {formula: value(formula, letters) for _, formula in formulas}
+                found = found_in(row, figure, " ".join([*(str(line) for line, _ in formulas), told]))
+                assert found & {*values.values()}, f"{told}: {figure} {[*map(str, found)]}, not {values}"
+                tried.update(line for line, _ in formulas)
+        for line in lines_of(kind):
             if line.unconditional:
-                absent = [
-                    name
-                    for name in line.names
-                    if not any(Line((name,), "", ()).of(row.path) for row in rows)
-                    and not (place.fused and FUSED.search(name))
-                ]
-                assert not absent, f"{told} has no row {absent}"
-    untried = [(str(line), figure) for line in own for figure, _ in line.formulas if (line, figure) not in tried]
+                names = [name for name in line.names if not (place.fused and FUSED.search(name))]
+                absent = [name for name in names if not any(Line((name,), "", ()).of(row.path) for row in rows)]
+                assert not absent, f"{at} has no row {absent}"
+    untried = [str(line) for line in lines_of(kind) if line.formulas and line not in tried]
     assert not untried, f"lines that no example has a row of: {untried}"

@@ -2,7 +2,7 @@
 
 A line names rows (`…` in a name stands for anything), and says what each costs, formulas before their units. Several
 formulas of one unit are alternatives. A line without an option's words (`with`, `where`, `without`, `of a`) is
-unconditional: its rows stand in every example. Where a class's docstring names a row, those of its bases do not count.
+unconditional: its rows stand in every example. What a class's docstring says of a row, those of its bases do not.
 """
 
 import inspect
@@ -12,15 +12,14 @@ from fractions import Fraction
 from functools import cache
 from math import ceil, floor
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from xfcost.formulas.component import Component, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.operation import Operation
 
 Letters = Mapping[str, Fraction]
 
-# A number of `elements` is one of FLOPs by the convention of what is done to each; see `figures`.
+# A number of `elements` is one of FLOPs by the convention of what is done to each; see `found_in`.
 UNITS = {
     "MACs": "macs", "parameters": "params", "parameter": "params", "entries": "attention_entries",
     "FLOPs": "work", "element-wise FLOPs": "work", "additions": "work", "multiplications": "work",
@@ -32,14 +31,14 @@ _OPTION = re.compile(r"\b(with|where|without|of a)\b")
 
 # A letter may have a subscript and a prime; in words there are none. Beside each other only capitals are multiplied.
 _TOKENS = {
-    r"\d+": "F({0})", r"(?<![a-z])[A-Za-zκδ](?:_[a-z]+|[₀-₉]+)?'?(?![a-z_])": "v[{0!r}]",
+    r"\d+": "F({0})", r"(?<![a-z])[A-Za-zβδκ](?:_[a-z]+|[₀-₉]+)?'?(?![a-z_])": "v[{0!r}]",
     r" ?([+-]) ?": "{1}", "·": "*", "/": "/", r"\(": "(", r"\)": ")", "²": "**2", "³": "**3", r"\^": "**",
     r"⌈log₂ ?": "log(", "⌈": "up(", "⌊": "down(", "[⌉⌋]": ")",
 }  # fmt: skip
 _TOKEN = re.compile("|".join(f"(?P<t{number}>{pattern})" for number, pattern in enumerate(_TOKENS)))
 
 
-class Malformed(Exception):
+class MalformedError(Exception):
     """A text that is no formula."""
 
 
@@ -50,38 +49,41 @@ def ceil_log2(value: Fraction) -> int:
 
 @cache
 def parsed(formula: str) -> CodeType:
-    """`formula` as an expression of Python, token by token; raises Malformed."""
+    """`formula` as an expression of Python, token by token; raises MalformedError."""
     python, at, operand = [], 0, False
     while at < len(formula):
         token = _TOKEN.match(formula, at)
         if token is None:
-            raise Malformed(formula)
+            raise MalformedError(formula)
         text = list(_TOKENS.values())[int(str(token.lastgroup)[1:])].format(token[0], token[0].strip())
         opens = text[-1] == "(" or text[0] in "Fv"
         python += ["*", text] if operand and opens else [text]
         operand, at = text[0] in "Fv)" or text[:3] in ("**2", "**3"), token.end()
     try:
-        return compile("".join(python), formula, "eval")
+        return compile("".join(python), __file__, "eval")
     except SyntaxError:
-        raise Malformed(formula) from None
+        raise MalformedError(formula) from None
 
 
 def value(formula: str, letters: Letters) -> Fraction:
     """What `formula` comes to; raises KeyError of a letter that is not given."""
     known = {"F": Fraction, "v": letters, "up": ceil, "down": floor, "log": ceil_log2, "__builtins__": {}}
-    return Fraction(eval(parsed(formula), known))  # noqa: S307 - of nothing but these names, numbers and operators
+    try:
+        return Fraction(eval(parsed(formula), known))  # noqa: S307 - of nothing but these names, numbers and operators
+    except KeyError as missing:
+        raise KeyError(f"{formula}: what is {missing}?") from None
 
 
 def before(text: str) -> str | None:
-    """The longest formula that `text` ends with; None where it ends with a word. Raises Malformed."""
+    """The longest formula that `text` ends with; None where it ends with a word. Raises MalformedError."""
     for start in sorted({0, *(found.end() for found in re.finditer(r"\s|(?=\()|\(", text))}):
         try:
             parsed(text[start:])
-        except Malformed:
+        except MalformedError:
             continue
         return text[start:]
     if re.search(r"[·\d]\S*$", text):
-        raise Malformed(text)
+        raise MalformedError(text)
     return None
 
 
@@ -117,7 +119,7 @@ def lines_of(documented: object) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def figures(row: Operation, figure: str, told: str) -> set[Fraction]:
+def found_in(row: Operation, figure: str, told: str) -> set[Fraction]:
     """The `figure` of a row; of elements, by each convention of FLOPs per element that is named in what is `told`."""
     if figure == "work":
         return {Fraction(row.flops - 2 * row.macs)}
@@ -131,7 +133,13 @@ def figures(row: Operation, figure: str, told: str) -> set[Fraction]:
     return {Fraction(row.flops, FLOPS_PER_ELEMENT[kind]) for kind in kinds}
 
 
-def naming(documents: Iterable[object], path: str) -> tuple[Line, ...]:
-    """The lines of the row `path`, of the first of the docstrings that names it."""
-    named = (tuple(line for line in lines_of(each) if line.of(path)) for each in documents)
-    return next((lines for lines in named if lines), ())
+def said(documents: Iterable[object], path: str) -> dict[str, list[tuple[Line, str]]]:
+    """What the row `path` costs, by figure: formulas with their lines, of the first docstring that names the two."""
+    figures: dict[str, list[tuple[Line, str]]] = {}
+    for document in documents:
+        here: dict[str, list[tuple[Line, str]]] = {}
+        for line in lines_of(document):
+            for figure, formula in line.formulas if line.of(path) else ():
+                here.setdefault(figure, []).append((line, formula))
+        figures = here | figures
+    return figures

@@ -57,7 +57,7 @@ def _hidden(component: Any, width: int) -> int:
 
 
 def _of_hidden(component: Any, place: Place) -> Letters:
-    return {"H": _hidden(component, place.dim), "b": int(getattr(component, "bias", True))}
+    return {"H": _hidden(component, place.dim), "β": int(getattr(component, "bias", True))}
 
 
 def _moe(component: Any, place: Place) -> Letters:
@@ -80,7 +80,7 @@ def _window(component: Any, place: Place) -> Letters:
     biased = component.projection_bias if component.output_bias is None else component.output_bias
     windows = prod(ceil_div(side, window) for side, window in zip(place.grid.sides, sides, strict=True))
     return {
-        "d_k": place.dim // component.heads, "P": windows, "T": prod(sides), "b_o": int(biased),
+        "d_k": place.dim // component.heads, "P": windows, "T": prod(sides), "β_o": int(biased),
         "R": prod(2 * side - 1 for side in sides), "r": len(sides),
     }  # fmt: skip
 
@@ -191,7 +191,11 @@ def _local_relation(component: Any, place: Place) -> Letters:
 def _recurrent(gates: int, states: int = 1) -> Callable[[Any, Place], Letters]:
     def letters(component: Any, place: Place) -> Letters:
         units = component.hidden or place.out_dim // (2 if component.bidirectional else 1)
-        attend = {"k": component.attend.hidden, "E": place.memory_dim} if component.attend else {}
+        attend = (
+            {"k": component.attend.hidden, "E": place.memory_dim, "β'": int(component.attend.bias)}
+            if component.attend
+            else {}
+        )
         readout = getattr(component.readout, "hidden", 0)
         return {"g": gates, "h": units, "s": states * units, "l": readout} | attend
 
@@ -233,7 +237,7 @@ LETTERS: dict[type[Component], Callable[[Any, Place], Letters]] = {
     Full: lambda component, place: _value_width(component, place) | {
         "h_kv": component.kv_heads or component.heads,
         "k": component.bias.count if component.bias else 0,
-        "b_o": int(component.projection_bias if component.output_bias is None else component.output_bias),
+        "β_o": int(component.projection_bias if component.output_bias is None else component.output_bias),
     },
     Cross: lambda component, place: _value_width(component, place) | {"d'": place.memory_dim},
     Mla: lambda component, place: _value_width(component, place) | {
@@ -404,7 +408,7 @@ def documents(component: type[Component]) -> tuple[object, ...]:
 def letters_of(component: Any, place: Place) -> Letters:
     """The letters of a component at a place."""
     letters = {"N": place.grid.total, "d": place.dim, "d'": place.out_dim}
-    letters["b"] = int(getattr(component, "projection_bias", getattr(component, "bias", True)) is True)
+    letters["β"] = int(getattr(component, "projection_bias", getattr(component, "bias", True)) is True)
     if heads := getattr(component, "heads", None):
         letters |= {"h": heads, "d_k": getattr(component, "head_dim", None) or place.dim // heads}
     if place.memory:

@@ -37,11 +37,12 @@ TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspe
 class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then one of K classes.
 
-    norm                 N·d elements, or d elements with `norm_after_pool` (ConvNeXt), where there is a norm
-    linear               d·K MACs, (d + b)·K parameters; with `pool: none` N·d·K MACs
-    distillation_linear  d·K MACs, (d + b)·K parameters, with a distillation token
+    norm                 N·d elements, or d elements with `norm_after_pool` (ConvNeXt), 2d parameters (an RMS norm
+                         d parameters), where there is a norm
+    linear               d·K MACs, (d + β)·K parameters; with `pool: none` N·d·K MACs
+    distillation_linear  d·K MACs, (d + β)·K parameters, with a distillation token
 
-    b is 1 where there is a bias, else 0. `pool: [class_token, distillation_token]` has a linear map for each of the two
+    β is 1 where there is a bias, else 0. `pool: [class_token, distillation_token]` has a linear map for each of the two
     tokens, whose answers are averaged at inference (Touvron et al. 2021, DeiT, §4).
 
     With `norm_after_pool` the one pooled vector is normalised. With `pool: none` every token is classified: a tagger, or
@@ -168,7 +169,7 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     """act(W x₀ + b) of the first token, a class token where there is one (BERT's public code; Devlin et al. 2019).
 
-    norm      N·d elements, where there is a norm (ViT's in transformers)
+    norm      N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm (ViT's in transformers)
     linear    d·d' MACs, (d + 1)·d' parameters
     act       d' elements
     classify  d'·K MACs, (d' + 1)·K parameters, where K `classes` are asked for (fine-tuned BERT)
@@ -198,11 +199,11 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     """norm, optional scale, then logits over the vocabulary of V words at every token.
 
-    norm    N·d elements, where there is a norm
+    norm    N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
     scale   N·d multiplications, with `scale`
-    linear  N·d·V MACs, or of the last position alone d·V MACs; (d + b)·V parameters, b·V parameters with `share`
+    linear  N·d·V MACs, or of the last position alone d·V MACs; (d + β)·V parameters, β·V parameters with `share`
 
-    b is 1 where there is a bias, else 0. Of a prompt only the last position's logits are computed (`generate` and
+    β is 1 where there is a bias, else 0. Of a prompt only the last position's logits are computed (`generate` and
     `prefill`). The norm and the scale are of all N tokens there too, as in transformers, which slices right before
     `lm_head`.
 
@@ -250,7 +251,7 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
 
         transform      N·d² MACs, d² + d parameters
         act            N·d elements
-        norm           N·d elements, where there is a norm
+        norm           N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
         linear         N·d·V MACs, (d + 1)·V parameters, V parameters where the table is the token embedding's
         pooler_linear  d² MACs, d² + d parameters: a pooler of the first token, with `next_sentence`
         next_sentence  2·d MACs, 2·d + 2 parameters: 2 answers of it, with `next_sentence`

@@ -76,17 +76,17 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         shared_add     N·d additions, with `shared` experts
 
     Compute grows with A, parameters with E: exactly T = N·A pairs of token and expert are computed, each by a network
-    of H hidden units, an `mlp` or one with a gate. b is 1 where it has biases, else 0:
+    of H hidden units, an `mlp` or one with a gate. β is 1 where it has biases, else 0:
 
-        experts_fc1, experts_gate, experts_up  T·d·H MACs, E·(d + b)·H parameters each, of a network with such a map
+        experts_fc1, experts_gate, experts_up  T·d·H MACs, E·(d + β)·H parameters each, of a network with such a map
         experts_act                            T·H elements of SiLU, GELU or ReLU
         experts_glu                            T·H multiplications, with a gate
-        experts_fc2, experts_down              T·H·d MACs, E·(H + b)·d parameters, of a network with such a map
+        experts_fc2, experts_down              T·H·d MACs, E·(H + β)·d parameters, of a network with such a map
 
     The shared experts are one network of H_s hidden units, which every token uses:
 
-        shared_fc1, shared_gate, shared_up     N·d·H_s MACs, (d + b)·H_s parameters each, with `shared` experts
-        shared_fc2, shared_down                N·H_s·d MACs, (H_s + b)·d parameters, with `shared` experts
+        shared_fc1, shared_gate, shared_up     N·d·H_s MACs, (d + β)·H_s parameters each, with `shared` experts
+        shared_fc2, shared_down                N·H_s·d MACs, (H_s + β)·d parameters, with `shared` experts
 
     With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; T is E times as many, all of which
     are computed, filled or not, and tokens that find theirs full are dropped: the residual alone carries them. A

@@ -183,16 +183,16 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     - res_post: S + LN(MH(S, X, X)), none: MH(S, X, X)
 
         seeds         k·d' parameters
-        q             k·d'·h·d_k MACs, (d' + b)·h·d_k parameters, once for all samples: it works on weights only
-        kv            N·d·2h·d_k MACs, (d + b)·2h·d_k parameters
+        q             k·d'·h·d_k MACs, (d' + β)·h·d_k parameters, once for all samples: it works on weights only
+        kv            N·d·2h·d_k MACs, (d + β)·2h·d_k parameters
         scores        k·N·h·d_k MACs, h·k·N entries kept
         weighted_sum  k·N·h·d_k MACs
-        out           k·h·d_k·d' MACs, (h·d_k + b)·d' parameters, with an `output_projection`
-        seeds_norm    k·d' elements, where the residual is `pre`
-        tokens_norm   N·d elements, where the residual is `pre`
-        norm          k·d' elements, where the residual is another with a norm
+        out           k·h·d_k·d' MACs, (h·d_k + β)·d' parameters, with an `output_projection`
+        seeds_norm    k·d' elements, 2d' parameters, where the residual is `pre`
+        tokens_norm   N·d elements, 2d parameters, where the residual is `pre`
+        norm          k·d' elements, 2d' parameters, where the residual is another with a norm
 
-    b is 1 where projections have biases, else 0.
+    β is 1 where projections have biases, else 0.
 
     PMA's other rFF, on X, is a last block [{kind: dense}] of the stage before (the authors' code has none).
     """

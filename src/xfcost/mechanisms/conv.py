@@ -39,11 +39,11 @@ from xfcost.ledger.tensors import BEFORE, INPUT, RESIDUAL
 class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     """N tokens of width d to N of the stage's width d', each out of W neighbours along every axis, δ apart.
 
-    conv       N·W^r·d·o MACs, (W^r·d + b)·o parameters, with `form: plain`, on a grid of r axes
-    depthwise  N·W^r·d MACs, (W^r + b)·d parameters: every channel's own kernel, with `depthwise` or `separable`
-    pointwise  N·d·o MACs, (d + b)·o parameters: then a map of each token, with `form: separable`
+    conv       N·W^r·d·o MACs, (W^r·d + β)·o parameters, with `form: plain`, on a grid of r axes
+    depthwise  N·W^r·d MACs, (W^r + β)·d parameters: every channel's own kernel, with `depthwise` or `separable`
+    pointwise  N·d·o MACs, (d + β)·o parameters: then a map of each token, with `form: separable`
 
-    o = d', b is 1 where there are biases, else 0; with `depthwise` alone the width stays. A causal one is padded by (W - 1)·δ zeros before the first token (van den Oord et al. 2016, WaveNet, §2.1); any
+    o = d', β is 1 where there are biases, else 0; with `depthwise` alone the width stays. A causal one is padded by (W - 1)·δ zeros before the first token (van den Oord et al. 2016, WaveNet, §2.1); any
     other by half of it on either side. With `act: glu` the output is twice as wide, o = 2·d', and its first half is multiplied by
     the sigmoid of its second (Dauphin et al. 2017; Gehring et al. 2017, §3.2).
     """
@@ -99,11 +99,11 @@ class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
     The layer norm before the first ReLU is the residual's; the paper calls the width 2d and the half of it d.
 
         act1          N·d elements of ReLU
-        pointwise1    N·d·d/2 MACs
-        norm1, norm2  N·d/2 elements of a layer norm each
+        pointwise1    N·d·d/2 MACs, (d + 1)·d/2 parameters
+        norm1, norm2  N·d/2 elements of a layer norm, d parameters each
         act2, act3    N·d/2 elements of ReLU each
-        conv          N·W·(d/2)² MACs
-        pointwise2    N·(d/2)·d MACs
+        conv          N·W·(d/2)² MACs, (W·d/2 + 1)·d/2 parameters
+        pointwise2    N·(d/2)·d MACs, (d/2 + 1)·d parameters
     """
 
     def check(self, place: Place) -> None:

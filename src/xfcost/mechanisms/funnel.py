@@ -24,7 +24,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     keys and values stand for all M = N tokens (`pool_q_only`) or are pooled too (M = P). T encodings of distances are
     made: M + P, or M + 2P for pooled queries (the public code's; one, or two, are never read).
 
-        q                P·d·h·d_k MACs, no bias
+        q                P·d·h·d_k MACs, d·h·d_k parameters, no bias
         kv               M·d·2h·d_k MACs
         content_bias     h·d_k parameters
         r                T·d·h·d_k MACs, d·h·d_k parameters, once for the whole batch

@@ -144,7 +144,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     N positions on a grid of r axes, width d, h heads of d_k = d/h. A position reads the W^r places of the window around
     it (W² on an image), which move with it; softmax is over all of them. Scores are not scaled.
 
-        qkv            N·d·3d MACs, no biases
+        qkv            N·d·3d MACs, 3·d² parameters, no biases
         gather_keys, gather_values  (P + N·W^r)·d elements written each: those of the padded grid, P places, and of all
                        windows laid out
         positions      W·d parameters, with `position: relative`: per offset along an axis and head, d_k/r wide

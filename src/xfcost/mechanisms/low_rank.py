@@ -332,11 +332,11 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     is ISAB(X) = MAB(X, H).
 
         points                k·d parameters
-        induced_q             k·d·h·d_k MACs, once for all samples: it works on weights only
-        induced_kv            N·d·2h·d_k MACs
+        induced_q             k·d·h·d_k MACs, (d + β)·h·d_k parameters, once for all samples: it works on weights only
+        induced_kv            N·d·2h·d_k MACs, (d + β)·2h·d_k parameters
         induced_scores        k·N·h·d_k MACs, h·k·N entries kept
         induced_weighted_sum  k·N·h·d_k MACs
-        induced_out           k·h·d_k·d MACs, with an `output_projection`
+        induced_out           k·h·d_k·d MACs, (h·d_k + β)·d parameters, with an `output_projection`
         induced_norm          k·d elements, 2d parameters, where there is a norm
         induced_rff           k·d² MACs, d² + d parameters, with `induce: mab`
         induced_rff_norm      k·d elements, 2d parameters, where there is a norm

@@ -132,8 +132,9 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     N tokens of width d, E·d channels with E `expand`, in h = E·d/P heads of P = `head_dim`, S numbers of state for
     each, B and C of S numbers for each of G `groups` of heads; N is padded to P' = C·Q tokens, C chunks of Q.
 
-        in_proj             N·d·(2E·d + 2GS + h) MACs: the gate z, u, B, C and the step Δ
-        conv                (N + W - 1)·W·(E·d + 2GS) MACs: causal, depthwise; what sticks out is computed and dropped
+        in_proj             N·d·(2E·d + 2GS + h) MACs, d·(2E·d + 2GS + h) parameters: the gate z, u, B, C and the step Δ
+        conv                (N + W - 1)·W·(E·d + 2GS) MACs, (W + 1)·(E·d + 2GS) parameters: causal, depthwise; what
+                            sticks out is computed and dropped
         step, decay, skip   h parameters each: the bias of Δ, A and D
         local_scores        P'·Q·h·S MACs: CBᵀ inside the chunks, for every head; P'·Q·h entries kept
         local_weighted_sum  P'·Q·E·d MACs, behind the decays exp(Σ ΔA) from token to token
@@ -141,7 +142,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         carry               (C + 1)²·S·E·d MACs: the state before every chunk, by the decays from chunk to chunk
         read                P'·S·E·d MACs
         norm                E·d parameters: an RMS norm, behind the skip D∘u and the gate
-        out_proj            N·E·d² MACs
+        out_proj            N·E·d² MACs, E·d² parameters
 
     The same numbers as h_t = exp(Δ_t A)·h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t, A one number per head: S·E·d numbers
     carry all that was read.

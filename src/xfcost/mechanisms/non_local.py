@@ -89,14 +89,14 @@ class NonLocal(PooledKeyMixer, frozen=True, kw_only=True, tag="non_local"):
     may be made of the map max-pooled (§3.3, "subsampling trick"): M positions then, else M = N.
 
         pool           M·d·k comparisons, with pools of k positions
-        theta          N·d·d' MACs, (d + b)·d' parameters
-        phi, g         M·d·d' MACs, (d + b)·d' parameters each
+        theta          N·d·d' MACs, (d + β)·d' parameters
+        phi, g         M·d·d' MACs, (d + β)·d' parameters each
         scores         N·M·d' MACs, N·M entries kept
         weighted_sum   N·M·d' MACs
-        w_z            N·d'·d MACs, (d' + b)·d parameters
-        norm           N·d elements, where there is a norm (batch norm in the public code)
+        w_z            N·d'·d MACs, (d' + β)·d parameters
+        norm           N·d elements, 2d parameters, where there is a norm (batch norm in the public code)
 
-    All four maps are 1×1 convolutions, b is 1 where they have biases, else 0. The sum with x is the block's residual: `residual: {norm: none}`.
+    All four maps are 1×1 convolutions, β is 1 where they have biases, else 0. The sum with x is the block's residual: `residual: {norm: none}`.
     """
 
     short_name = "Non-local block"

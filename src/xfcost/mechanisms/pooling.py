@@ -249,7 +249,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         scores          (e + P)·(e + M)·h·d_k MACs, h·(e + P)·(e + M) entries kept
         weighted_sum    (e + P)·(e + M)·h·d_k MACs
         add_queries     (e + P)·h·d_k additions, or P·h·d_k additions, with `residual_pooling` (Li et al. 2022, §4.1)
-        out             (e + P)·h·d_k·d' MACs
+        out             (e + P)·h·d_k·d' MACs, (h·d_k + β)·d' parameters
 
     Pools are depthwise convolutions of d_k channels, the same for all heads, then a layer norm of d_k; or a maximum or
     a mean, without MACs or parameters. A kernel of one position that takes no strides is no pool. Extra tokens ([CLS]) are not pooled, but normed as the

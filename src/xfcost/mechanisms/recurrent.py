@@ -77,12 +77,12 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's map runs for all tokens at
     once, the state's map step by step.
 
-        input, forwards_input, backwards_input  N·d·g·h MACs, g·(d + b)·h parameters each, where it reads so
-        recurrence, forwards_recurrence, backwards_recurrence  N·h·g·h MACs, g·(h + b)·h parameters each, likewise where
+        input, forwards_input, backwards_input  N·d·g·h MACs, g·(d + β)·h parameters each, where it reads so
+        recurrence, forwards_recurrence, backwards_recurrence  N·h·g·h MACs, g·(h + β)·h parameters each, likewise where
                      it reads so, and the cell's FLOPs
         context      N·E·g·h MACs, E·g·h parameters, with `attend`: the memory's width is E
 
-    b is 1 where there is a `bias`, else 0. Each map has one of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` adds a second layer that
+    β is 1 where there is a `bias`, else 0. Each map has one of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` adds a second layer that
     reads from the last token to the first, and concatenates both outputs (Schuster and Paliwal 1997): width 2·h, twice
     the cost. A token reads all earlier tokens (or all) through a state of constant size.
     """
@@ -304,16 +304,16 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     N steps, M tokens of the memory of width E, a state of h, k hidden units of the alignment.
 
-        keys          M·E·k MACs: U h_j for all tokens, once for all steps
+        keys          M·E·k MACs, (E + β')·k parameters: U h_j for all tokens, once for all steps
         query         N·h·k MACs, h·k parameters
         add           N·M·k additions
         tanh          N·M·k elements
-        energies      N·M·k MACs, N·M entries
+        energies      N·M·k MACs, N·M entries, k + β' parameters
         softmax       N·M elements
         weighted_sum  N·M·E MACs
         gate_linear   N·h MACs, h + 1 parameters, with a `gate`
 
-    With a `gate`, c_t is multiplied by β_t = σ(w·s_{t-1} + b), h MACs per step (Xu et al. 2015, §4.2.1).
+    β' is 1 where the alignment has biases, else 0. With a `gate`, c_t is multiplied by β_t = σ(w·s_{t-1} + b), h MACs per step (Xu et al. 2015, §4.2.1).
     """
 
     hidden: Width
@@ -359,9 +359,9 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="maxout"):
     """The larger of every two of 2·l numbers U s_{t-1} + V x_t + C c_t (Bahdanau et al. 2015, appendix A.2.2).
 
-    readout_state    N·h·2l MACs
-    readout_input    N·d·2l MACs
-    readout_context  N·E·2l MACs
+    readout_state    N·h·2l MACs, (h + β)·2l parameters
+    readout_input    N·d·2l MACs, d·2l parameters
+    readout_context  N·E·2l MACs, E·2l parameters
     readout_add      2·N·2l additions
     readout_maxout   N·2l comparisons
     """
@@ -395,8 +395,8 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
     """tanh(x_t + L s_t + Z c_t), as wide as the input (Xu et al. 2015, equation 7; the tanh: their public code).
 
-    readout_state    N·h·d MACs
-    readout_context  N·E·d MACs
+    readout_state    N·h·d MACs, (h + β)·d parameters
+    readout_context  N·E·d MACs, (E + β)·d parameters
     readout_add      2·N·d additions
     readout_tanh     N·d elements of tanh
     """
@@ -437,8 +437,9 @@ Start = Literal["zeros", "encoder", "backwards", "mean"]
 def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> Iterator[Operation]:
     """The decoder's first state of `numbers` elements, from the memory: tanh(W h + b).
 
-    start_linear  E/2·s MACs for `backwards`: h is the encoder's backward state at the first token (Bahdanau et al. 2015,
-                  A.2.2); E·s MACs for `mean`: h is the mean of all tokens (Xu et al. 2015, §3.1.2); s numbers, E wide
+    start_linear  E/2·s MACs, (E/2 + β)·s parameters for `backwards`: h is the encoder's backward state at the first token
+                  (Bahdanau et al. 2015, A.2.2); E·s MACs, (E + β)·s parameters for `mean`: h is the mean of all tokens
+                  (Xu et al. 2015, §3.1.2); s numbers, E wide
     """
     if start not in {"backwards", "mean"}:
         return

@@ -449,7 +449,7 @@ class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="
     N tokens on a grid of r axes, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
 
         conv   N·W^r·d MACs, (W^r + 1)·d parameters
-        norm   N·d elements, where there is a norm
+        norm   N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
         fc1    N·d·H MACs, (d + 1)·H parameters
         act    N·H elements
         fc2    N·H·d MACs, (H + 1)·d parameters

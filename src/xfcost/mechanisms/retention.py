@@ -59,11 +59,12 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
     it isn't given); no biases. A head's γ = 1 - 2^(-5-i) makes D_nm = γ^(n-m) for m ≤ n, 0 else.
 
-        qkv        N·d·(2d + v) MACs; keys scaled by 1/√d_k; queries and keys turned by their positions (rotary)
+        qkv        N·d·(2d + v) MACs, d·(2d + v) parameters; keys scaled by 1/√d_k; queries and keys turned by their
+                   positions (rotary)
         norm       N·v elements: every head's columns of a token by themselves (a group norm of h groups), no weights
-        gate_proj  N·d·v MACs
+        gate_proj  N·d·v MACs, d·v parameters
         gate       swish(g)∘y
-        out        N·v·d MACs
+        out        N·v·d MACs, v·d parameters
 
     (QKᵀ∘D)V is computed in one of three forms that give the same numbers: `parallel`, all products,
 

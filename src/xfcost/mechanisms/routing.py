@@ -47,8 +47,8 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     are nearest to its centroid, so a token may be in several clusters (its answers' mean is taken) or in none (it
     reads nothing, its answer is zero). Centroids are no parameters: a moving average of their members, in training.
 
-        qkv           N·d·3H·d_k MACs, or where queries are the keys (`shared_qk`):
-        qv            N·d·2H·d_k MACs, with `shared_qk`
+        qkv           N·d·3H·d_k MACs, (d + β)·3H·d_k parameters, or where queries are the keys (`shared_qk`):
+        qv            N·d·2H·d_k MACs, (d + β)·2H·d_k parameters, with `shared_qk`
         normalize     queries and keys to length 1
         distances     2·H·N·k·d_k MACs, 2·H·N·k entries kept; with `shared_qk` H·N·k·d_k MACs, H·N·k entries
         choose        H·k·N·⌈log₂ N⌉ comparisons: lists of N are sorted for their top w
@@ -66,7 +66,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     `local_heads` of the h heads, H_l, read their block and the one before it (and after it, where nothing is causal) in
     place of clusters, as in the published models: G blocks of b tokens, t = 2 or 3 of them.
 
-        local_qkv           N·d·3H_l·d_k MACs, with `local_heads`
+        local_qkv           N·d·3H_l·d_k MACs, (d + β)·3H_l·d_k parameters, with `local_heads`
         local_scores        H_l·G·b·t·b·d_k MACs, H_l·G·b·t·b entries kept, with `local_heads`
         local_weighted_sum  H_l·G·b·t·b·d_k MACs, with `local_heads`
     """

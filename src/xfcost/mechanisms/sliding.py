@@ -30,7 +30,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     over like tokens, and masked. Queries and keys are cut into chunks of 2s that overlap by s, and the scores in the
     chunks laid out as a band of 3s keys per query:
 
-        qkv           P·d·(h + 2h_kv)·d_k MACs
+        qkv           P·d·(h + 2h_kv)·d_k MACs, (d + β)·(h + 2h_kv)·d_k parameters
         rotary        3·P·(h + h_kv)·d_k FLOPs, with `position: rope`
         scores        (P/s - δ)·(2s)²·h·d_k MACs, P·h·3s entries kept; causal, blocks of s queries by 3s keys:
                       P·3s·h·d_k MACs
@@ -41,14 +41,12 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     The first g tokens are global: all tokens read them, beside their band, and they read all tokens, by projections of
     their own (`global_projections`; without them, by those of all).
 
-        global_q                 g·d·h·d_k MACs, (d + b)·h·d_k parameters, with `global_projections`, and
-        global_kv                P·d·2h·d_k MACs, (d + b)·2h·d_k parameters, with them; 0 MACs without global tokens
+        global_q                 g·d·h·d_k MACs, (d + β)·h·d_k parameters, with `global_projections`, and
+        global_kv                P·d·2h·d_k MACs, (d + β)·2h·d_k parameters, with them; 0 MACs without global tokens
         global_key_scores        P·g·h·d_k MACs, P·h·g entries kept, with global tokens
         global_key_weighted_sum  P·g·h·d_k MACs, with global tokens
         global_scores            g·P·h·d_k MACs, h·g·P entries kept, with global tokens
         global_weighted_sum      g·P·h·d_k MACs, with global tokens
-
-    b is 1 where there is a `projection_bias`, else 0.
 
     The band is computed for the global tokens too, then overwritten, as in the public implementation.
 
@@ -266,16 +264,16 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         global_scores            g·N·h·d_k MACs, h·g·N entries kept, with global tokens
         global_weighted_sum      g·N·h·d_k MACs, with global tokens
         out                      N·h·d_k·d MACs; without `share_output` n·h·d_k·d MACs
-        global_out               g·h·d_k·d MACs, without `share_output`
+        global_out               g·h·d_k·d MACs, (h·d_k + β)·d parameters, without `share_output`
 
     Without `share_projections` each of the four parts (long-to-long, long-to-global, global-to-global, global-to-long)
     has keys and values of its own, and each kind of token its queries: 10·d² parameters instead of 3·d², 5·N·d² MACs,
     where heads are d wide together.
 
-        long_qkv    n·d·3h·d_k MACs, without `share_projections`
-        l2g_kv      g·d·2h·d_k MACs, without `share_projections`
-        global_qkv  g·d·3h·d_k MACs, without `share_projections`
-        g2l_kv      n·d·2h·d_k MACs, without `share_projections`
+        long_qkv    n·d·3h·d_k MACs, (d + β)·3h·d_k parameters, without `share_projections`
+        l2g_kv      g·d·2h·d_k MACs, (d + β)·2h·d_k parameters, without `share_projections`
+        global_qkv  g·d·3h·d_k MACs, (d + β)·3h·d_k parameters, without `share_projections`
+        g2l_kv      n·d·2h·d_k MACs, (d + β)·2h·d_k parameters, without `share_projections`
 
 
     ETC's relative position labels are left out: a table of vectors per label, scored against every query.

@@ -50,7 +50,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     public implementations, tokens of a chunk read each other whether or not they share a bucket. The rounds are then
     weighted by their softmax normalisers.
 
-        query_key, value  P·d·h·d_k MACs each
+        query_key, value  P·d·h·d_k MACs, (d + β)·h·d_k parameters each
         rotate            R·P·h·d_k·b/2 MACs, where there are several chunks
         hash              R·P·h·b comparisons, where there are several chunks
         sort              R·h·P·⌈log₂ P⌉ comparisons, where there are several chunks

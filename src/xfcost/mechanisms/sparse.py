@@ -41,7 +41,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     Without causality, which the paper has no need of, the same holds to both sides. Each runs as dense products:
 
-        qkv                 N·d·h·(2·d_q + d_k) MACs
+        qkv                 N·d·h·(2·d_q + d_k) MACs, (d + β)·h·(2·d_q + d_k) parameters
         local_scores        P·m·H·d_q MACs, H·P·m entries kept, where a block uses it
         local_weighted_sum  P·m·H·d_k MACs, where a block uses it
         long_scores         P·n·H·d_q MACs, H·P·n entries kept, where a block uses it

@@ -368,10 +368,10 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         q_conv         N·W^r·d MACs, W^r·d parameters, no bias
         q_norm         N·d elements of a batch norm, 2d parameters
         q_join         (e+N)·d elements written, where there are special tokens
-        q_linear       (e+N)·d·h·d_k MACs
+        q_linear       (e+N)·d·h·d_k MACs, (d + β)·h·d_k parameters
         k_conv, v_conv      M·W^r·d MACs each, W^r·d parameters
         k_norm, v_norm      M·d elements of a batch norm each, 2d parameters
-        k_linear, v_linear  (e+M)·d·h·d_k MACs each
+        k_linear, v_linear  (e+M)·d·h·d_k MACs each, (d + β)·h·d_k parameters
         scale          (e+N)·h·d_k multiplications by 1/√(h·d_k), the whole width's root, as the public code has it
         scores         (e+N)·(e+M)·h·d_k MACs, h·(e+N)·(e+M) entries kept
         weighted_sum   (e+N)·(e+M)·h·d_k MACs

@@ -37,18 +37,18 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
 
     N tokens, width d, h heads of width d_k. All forms are quadratic in N: B has h·N² entries, and
 
-        value          N·d·h·d_k MACs
-        hidden         N·d·h·d_k MACs, of a dense form
-        factor_a       N·a·h·d_k MACs, of a factorised dense form
-        factor_b       N·c·h·d_k MACs, of a factorised dense form
+        value          N·d·h·d_k MACs, (d + β)·h·d_k parameters
+        hidden         N·d·h·d_k MACs, (d + β)·h·d_k parameters, of a dense form
+        factor_a       N·a·h·d_k MACs, h·(d_k + β)·a parameters, of a factorised dense form
+        factor_b       N·c·h·d_k MACs, h·(d_k + β)·c parameters, of a factorised dense form
         synthesis      B, h·N² entries, by form:
-                       dense, N²·h·d_k MACs, h·(d_k + b)·N parameters; dense and factorised, 0 MACs, 0 parameters;
+                       dense, N²·h·d_k MACs, h·(d_k + β)·N parameters; dense and factorised, 0 MACs, 0 parameters;
                        random, 0 MACs, h·N² parameters; random and factorised, h·N²·k MACs, 2h·N·k parameters
         softmax        h·N² elements
         weighted_sum   N²·h·d_k MACs
         out            N·h·d_k·d MACs
 
-    b is 1 where there is a `projection_bias`, else 0. B is, by `form`:
+    β is 1 where there is a `projection_bias`, else 0. B is, by `form`:
 
     - `dense`: W₂·relu(W₁x) of every token alone, the work of QKᵀ
     - `factorized_dense`: the products of a and c = N/a numbers of every token (an outer product, laid out as a row)

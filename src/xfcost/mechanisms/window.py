@@ -151,7 +151,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     tokens are projected and attended over, as in the public implementations. A window never exceeds the grid: a side
     that is not longer than the window is one window, which is then not shifted.
 
-        qkv            P·T·d·3d MACs, (d + b)·3d parameters, or where K's projection alone has no bias:
+        qkv            P·T·d·3d MACs, (d + β)·3d parameters, or where K's projection alone has no bias:
         qv             P·T·d·2d MACs, (d + 1)·2d parameters, with a bias of Q and V alone
         k              P·T·d² MACs, d² parameters, with a bias of Q and V alone
         relative_bias  R·h parameters, h·T² elements written, with `bias: relative`
@@ -159,9 +159,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         add_bias       P·h·T² additions, with a `bias`
         softmax        P·h·T² elements
         weighted_sum   P·T²·d MACs
-        out            P·T·d² MACs, (d + b_o)·d parameters
+        out            P·T·d² MACs, (d + β_o)·d parameters
 
-    R = (2W-1)² are the offsets of two tokens of a window; b and b_o are 1 where the projections and W_O have biases,
+    R = (2W-1)² are the offsets of two tokens of a window; β and β_o are 1 where the projections and W_O have biases,
     else 0.
 
     A shifted window rolls the grid by `shift` and masks pairs that the roll brought together.
@@ -354,10 +354,10 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
 
     N tokens, on lines of L tokens each (a row of an H×W grid has L = W), width d, h heads of width d_k = d/h.
 
-        …qkv          N·d·3h·d_k MACs
+        …qkv          N·d·3h·d_k MACs, (d + β)·3h·d_k parameters
         scores        N·L·h·d_k MACs, h·N·L entries kept, where there is one axis
         weighted_sum  N·L·h·d_k MACs, where there is one axis
-        …out          N·h·d_k·d MACs
+        …out          N·h·d_k·d MACs, (h·d_k + β)·d parameters
 
     On a square grid L = √N, so N√N·d. A row and then a column, as two sub-layers or two blocks, read the whole grid.
     `axis: all` runs every axis in parallel, each with projections of its own (8·d² on two axes), and adds what
