@@ -1,8 +1,9 @@
-"""What the docstring of a kind says that its rows cost, evaluated, is what they cost: an account that shares nothing."""
+"""What the docstring of a kind says that its rows cost, evaluated, is what they cost: it shares nothing with them."""
 
 import re
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from cases import CASES
 from cases.layers import LAYER_CASES
-from cases.written import UNNAMED, documents, letters_of
+from cases.written import MORE_EXAMPLES, UNNAMED, documents, letters_of
 from contract import LAYERS
 from strategies import place_for
 from written import Letters, Line, found_in, lines_of, said, value
@@ -22,6 +23,7 @@ FUSED = re.compile("scores|add_bias|mask|softmax|weighted_sum")
 
 def examples(kind: Any) -> Iterator[tuple[Any, Place]]:
     """Every example at every place of its case, eager and fused."""
+    yield from (example for example in MORE_EXAMPLES if type(example[0]) is kind)
     if kind in LAYERS:
         yield from ((case.layer, case.place) for case in LAYER_CASES if type(case.layer) is kind)
         return
@@ -39,12 +41,16 @@ def macs_of_core(kind: Any, core: str, letters: Letters) -> set[Fraction]:
     return {sum(each) for each in product(*parts)}
 
 
-@pytest.mark.parametrize("kind", [*CASES, *LAYERS], ids=lambda kind: f"{tag_of(kind)}-{kind.__name__}")
-def test_rows_cost_what_the_docstring_says(kind: Any) -> None:
-    tried = set[Line]()
-    cases = list(examples(kind))
-    assert cases
-    for component, place in cases:
+KINDS: tuple[Any, ...] = (*CASES, *LAYERS)
+FURTHER = dict.fromkeys(each for kind in KINDS for each in documents(kind) if each not in KINDS and lines_of(each))
+"""Bases, and what else gives rows of kinds and says so in a table."""
+
+
+@cache
+def found_true(kind: Any) -> frozenset[tuple[Line, str]]:
+    """(line, formula): what the docstrings of a kind say that an example's row costs, no row costing anything else."""
+    true = set[tuple[Line, str]]()
+    for component, place in examples(kind):
         letters = {name: Fraction(number) for name, number in letters_of(component, place).items()}
         at = f"{component} at {place.grid.shape_text()}, {'fused' if place.fused else 'eager'}"
         rows = list(component.operations(place))
@@ -61,11 +67,31 @@ def test_rows_cost_what_the_docstring_says(kind: Any) -> None:
                 values = {formula: value(formula, letters) for _, formula in formulas}
                 found = found_in(row, figure, " ".join([*(str(line) for line, _ in formulas), told]))
                 assert found & {*values.values()}, f"{told}: {figure} {[*map(str, found)]}, not {values}"
-                tried.update(line for line, _ in formulas)
-        for line in lines_of(kind):
-            if line.unconditional:
-                names = [name for name in line.names if not (place.fused and FUSED.search(name))]
-                absent = [name for name in names if not any(Line((name,), "", ()).of(row.path) for row in rows)]
-                assert not absent, f"{at} has no row {absent}"
-    untried = [str(line) for line in lines_of(kind) if line.formulas and line not in tried]
-    assert not untried, f"lines that no example has a row of: {untried}"
+                true.update((line, formula) for line, formula in formulas if values[formula] in found)
+        for line in (line for each in kind.__mro__ for line in lines_of(each) if line.unconditional):
+            names = [name for name in line.names if not (place.fused and FUSED.search(name))]
+            absent = [name for name in names if not any(Line((name,), "", ()).of(row.path) for row in rows)]
+            assert not absent, f"{at} has no row {absent}"
+    return frozenset(true)
+
+
+def without_an_example(document: object, true: frozenset[tuple[Line, str]]) -> list[str]:
+    """Formulas of a docstring's table that are true of no row."""
+    return [
+        f"{line}: {formula}"
+        for line in lines_of(document)
+        for _, formula in line.formulas
+        if (line, formula) not in true
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{tag_of(kind)}-{kind.__name__}")
+def test_rows_cost_what_the_docstring_says(kind: Any) -> None:
+    assert next(examples(kind), None)
+    assert not without_an_example(kind, found_true(kind))
+
+
+@pytest.mark.parametrize("document", FURTHER, ids=lambda document: document.__name__)
+def test_every_formula_of_a_shared_table_is_true_of_a_row(document: object) -> None:
+    users = [kind for kind in KINDS if document in documents(kind)]
+    assert not without_an_example(document, frozenset(each for kind in users for each in found_true(kind)))

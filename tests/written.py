@@ -7,7 +7,7 @@ unconditional: its rows stand in every example. What a class's docstring says of
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 from math import ceil, floor

@@ -1,18 +1,21 @@
-"""What the letters of docstrings' tables stand for, kind by kind: by plain arithmetic, out of fields and places alone."""
+"""What the letters of docstrings' tables stand for, kind by kind: by plain arithmetic out of fields and places."""
 
 from collections.abc import Callable, Mapping
 from math import isqrt, prod
 from typing import Any
 
+import msgspec
+
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.residual import squeeze_rows
-from xfcost.layers.feed_forward import Geglu, Mlp, Swiglu
+from xfcost.layers.feed_forward import Dense, Geglu, Mlp, Swiglu
+from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
+from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.layers.moe import Moe
 from xfcost.layers.stage_entries import PatchMerging, PoolingAttention
 from xfcost.layers.stems import ConvEmbed, Patch, Projection
-from xfcost.layers.tokens import AxisPosition, MemoryTokens, Position, TokenType
-from xfcost.layers.heads import Classifier, FlattenClassifier, Pooler
-from xfcost.layers.local_relation import LocalRelationEmbed
+from xfcost.layers.tokens import AxisPosition, MemoryTokens, Position, Token, TokenType
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
 from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, DepthwiseConv
 from xfcost.mechanisms.deformable import Deformable
@@ -218,8 +221,8 @@ def _pooling(component: Any, place: Place) -> Letters:
         groups = prod(map(ceil_div, queries, q))
     return {
         "d'": width, "d_k": component.head_dim or width // component.heads, "e": place.grid.special,
-        "P": prod(queries), "M": prod(keys), "k_q": component.q_size ** len(sides), "k": component.kv_size ** len(sides),
-        "G": groups, "T": prod(q), "S": prod(k), "Q": prod(q), "K": sum(k),
+        "P": prod(queries), "M": prod(keys), "k_q": component.q_size ** len(sides),
+        "k": component.kv_size ** len(sides), "G": groups, "T": prod(q), "S": prod(k), "Q": prod(q), "K": sum(k),
         "R": sum(2 * max(each) - 1 for each in zip(q, k, strict=True)),
     }  # fmt: skip
 
@@ -380,6 +383,21 @@ LETTERS: dict[type[Component], Callable[[Any, Place], Letters]] = {
     },
     Pooler: lambda component, place: {"d'": component.width or place.dim, "K": component.classes or 0},
 }  # fmt: skip
+
+_GRID = Place(grid=Grid((4, 6)), dim=6, out_dim=6, vocabulary=11)
+# Options that no case has; no module of them runs, and so no other component holds the shared tables.
+MORE_EXAMPLES: tuple[tuple[Any, Place], ...] = (
+    (Relative(heads=2, share="biases"), _GRID),
+    (ConvNext(norm="rms_norm"), _GRID),
+    (Dense(norm="rms_norm"), _GRID),
+    (Patch(size=2, norm="rms_norm"), _GRID),
+    (LocalRelationEmbed(norm="rms_norm"), _GRID),
+    (Token(share="words"), _GRID),
+    (AxisPosition(share="places"), _GRID),
+    (Pooler(norm="rms_norm"), _GRID),
+    (MaskedLanguageModel(norm="rms_norm", share="words"), _GRID),
+    (LanguageModel(norm="rms_norm", bias=True, share="words"), msgspec.structs.replace(_GRID, logits="last")),
+)
 
 # Docstrings whose tables are those of a kind too, of functions and classes that give some of its rows.
 FURTHER: dict[type[Component], tuple[object, ...]] = {

@@ -187,8 +187,8 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
     glu    N·H multiplications
     down   N·H·d MACs, (H + β)·d parameters
 
-    β is 1 where there are biases, else 0. Three matrices instead of two. The default H = 8d/3 has the parameters and MACs of the plain network with H = 4d;
-    models round it up (LLaMA to a multiple of 256).
+    β is 1 where there are biases, else 0. Three matrices instead of two. The default H = 8d/3 has the parameters and
+    MACs of the plain network with H = 4d; models round it up (LLaMA to a multiple of 256).
     """
 
     hidden: Width | None = None

@@ -45,8 +45,8 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     β is 1 where there is a bias, else 0. `pool: [class_token, distillation_token]` has a linear map for each of the two
     tokens, whose answers are averaged at inference (Touvron et al. 2021, DeiT, §4).
 
-    With `norm_after_pool` the one pooled vector is normalised. With `pool: none` every token is classified: a tagger, or
-    a decoder whose last answer is taken.
+    With `norm_after_pool` the one pooled vector is normalised. With `pool: none` every token is classified: a tagger,
+    or a decoder whose last answer is taken.
     """
 
     pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"

@@ -43,7 +43,8 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
 
     With `norm: post` (Swin V2; Liu et al. 2022) they are reduced, then normalised.
 
-    N' = ⌈H/2⌉·⌈W/2⌉ of H×W: odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
+    N' = ⌈H/2⌉·⌈W/2⌉ of H×W: odd sides are padded by one, as in the public implementation. Groups are disjoint and
+    become new tokens: per-token.
     """
 
     norm: Literal["pre", "post"] = "pre"

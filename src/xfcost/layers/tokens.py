@@ -188,8 +188,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     Axial positions lay the sequence out on a grid of `shape` s₀, s₁, …, with one learned table per axis; a place's
     vector is its rows of all tables next to each other, `widths` w₀, w₁, … wide (Reformer's public code).
 
-    Separate positions have a table of T time steps and one of the S places of a step, the vectors of a token's two being
-    added, and a row for each of e special tokens (MViT on video; Fan et al. 2021, appendix).
+    Separate positions have a table of T time steps and one of the S places of a step, the vectors of a token's two
+    being added, and a row for each of e special tokens (MViT on video; Fan et al. 2021, appendix).
 
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
     bound to the resolution, and another N needs other rows, new ones or interpolated on the grid (Dosovitskiy et al.

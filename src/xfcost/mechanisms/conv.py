@@ -43,9 +43,10 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     depthwise  N·W^r·d MACs, (W^r + β)·d parameters: every channel's own kernel, with `depthwise` or `separable`
     pointwise  N·d·o MACs, (d + β)·o parameters: then a map of each token, with `form: separable`
 
-    o = d', β is 1 where there are biases, else 0; with `depthwise` alone the width stays. A causal one is padded by (W - 1)·δ zeros before the first token (van den Oord et al. 2016, WaveNet, §2.1); any
-    other by half of it on either side. With `act: glu` the output is twice as wide, o = 2·d', and its first half is multiplied by
-    the sigmoid of its second (Dauphin et al. 2017; Gehring et al. 2017, §3.2).
+    o = d', β is 1 where there are biases, else 0; with `depthwise` alone the width stays. A causal one is padded by
+    (W - 1)·δ zeros before the first token (van den Oord et al. 2016, WaveNet, §2.1); any other by half of it on either
+    side. With `act: glu` the output is twice as wide, o = 2·d', and its first half is multiplied by the sigmoid of its
+    second (Dauphin et al. 2017; Gehring et al. 2017, §3.2).
     """
 
     form: Literal["plain", "depthwise", "separable"] = "plain"

@@ -39,8 +39,8 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         filter_out     N·F·(o - 1)·d MACs, F·(o - 1)·d parameters
         window         by exp(-t·δ), a decay of its own for every channel
         filter_fft     5·N·⌈log₂ 2N⌉·(o - 1)·d FLOPs: transforms of h, filled up with zeros to 2N numbers
-        long_conv      as many of v and back, and the products of the spectra: (o - 1)·d·(10·N·⌈log₂ 2N⌉ + 6·(N + 1)) FLOPs
-                       by convention, no MACs: counters of products see nothing of it
+        long_conv      as many of v and back, and the products of the spectra: (o - 1)·d·(10·N·⌈log₂ 2N⌉ + 6·(N + 1))
+                       FLOPs by convention, no MACs: counters of products see nothing of it
         skip           (o - 1)·d parameters
         out_proj       N·d² MACs, (d + 1)·d parameters
 

@@ -50,8 +50,8 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     N tokens of width d, E·d channels with E `expand`, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
 
         in_proj   N·d·2E·d MACs, d·2E·d parameters: u and the gate z
-        conv      (N + W - 1)·W·E·d MACs, (W + 1)·E·d parameters: causal, depthwise; what sticks out behind the tokens is
-                  computed and dropped
+        conv      (N + W - 1)·W·E·d MACs, (W + 1)·E·d parameters: causal, depthwise; what sticks out behind the tokens
+                  is computed and dropped
         x_proj    N·E·d·(R + 2S) MACs, E·d·(R + 2S) parameters: Δ, B and C of every token
         dt_proj   N·R·E·d MACs, (R + 1)·E·d parameters, then softplus
         decay     E·d·S parameters: A = -exp(A_log), once

@@ -96,7 +96,8 @@ class NonLocal(PooledKeyMixer, frozen=True, kw_only=True, tag="non_local"):
         w_z            N·d'·d MACs, (d' + β)·d parameters
         norm           N·d elements, 2d parameters, where there is a norm (batch norm in the public code)
 
-    All four maps are 1×1 convolutions, β is 1 where they have biases, else 0. The sum with x is the block's residual: `residual: {norm: none}`.
+    All four maps are 1×1 convolutions, β is 1 where they have biases, else 0. The sum with x is the block's residual:
+    `residual: {norm: none}`.
     """
 
     short_name = "Non-local block"

@@ -238,8 +238,8 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     """Multi-head pooling attention (Fan et al. 2021, §3.1): softmax(P(Q) P(K)ᵀ/√d_k) P(V), P strided pools.
 
     N tokens on a grid of any rank come in, e special ones among them, width d; d' goes out (`out_width`), h heads of
-    d_k = d'/h. Kernels of k positions (k_q for queries), around their middle as padding has it; strides leave P queries,
-    which go out, and M keys.
+    d_k = d'/h. Kernels of k positions (k_q for queries), around their middle as padding has it; strides leave P
+    queries, which go out, and M keys.
 
         qkv             N·d·3h·d_k MACs
         pool_q          P·k_q·h·d_k MACs, k_q·d_k parameters, or 0 MACs, 0 parameters, where it pools
@@ -252,10 +252,10 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         out             (e + P)·h·d_k·d' MACs, (h·d_k + β)·d' parameters
 
     Pools are depthwise convolutions of d_k channels, the same for all heads, then a layer norm of d_k; or a maximum or
-    a mean, without MACs or parameters. A kernel of one position that takes no strides is no pool. Extra tokens ([CLS]) are not pooled, but normed as the
-    others. What joins the stream is pooled too: by a maximum of stride + 1 positions (`residual_pool`), after a
-    projection of what enters where the width grows (`residual_projection`). `bias: decomposed` adds `tables`,
-    `position_scores` and `spread` (mechanisms/pooling.py).
+    a mean, without MACs or parameters. A kernel of one position that takes no strides is no pool. Extra tokens ([CLS])
+    are not pooled, but normed as the others. What joins the stream is pooled too: by a maximum of stride + 1 positions
+    (`residual_pool`), after a projection of what enters where the width grows (`residual_projection`). `bias:
+    decomposed` adds `tables`, `position_scores` and `spread` (mechanisms/pooling.py).
     """
 
     short_name = "Pooling attention"

@@ -82,9 +82,10 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
                      it reads so, and the cell's FLOPs
         context      N·E·g·h MACs, E·g·h parameters, with `attend`: the memory's width is E
 
-    β is 1 where there is a `bias`, else 0. Each map has one of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` adds a second layer that
-    reads from the last token to the first, and concatenates both outputs (Schuster and Paliwal 1997): width 2·h, twice
-    the cost. A token reads all earlier tokens (or all) through a state of constant size.
+    β is 1 where there is a `bias`, else 0. Each map has one of its own, as in torch.nn.RNN, LSTM and GRU.
+    `bidirectional` adds a second layer that reads from the last token to the first, and concatenates both outputs
+    (Schuster and Paliwal 1997): width 2·h, twice the cost. A token reads all earlier tokens (or all) through a state of
+    constant size.
     """
 
     takes_state: ClassVar[bool] = True
@@ -313,7 +314,8 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         weighted_sum  N·M·E MACs
         gate_linear   N·h MACs, h + 1 parameters, with a `gate`
 
-    β' is 1 where the alignment has biases, else 0. With a `gate`, c_t is multiplied by β_t = σ(w·s_{t-1} + b), h MACs per step (Xu et al. 2015, §4.2.1).
+    β' is 1 where the alignment has biases, else 0. With a `gate`, c_t is multiplied by β_t = σ(w·s_{t-1} + b), h MACs
+    per step (Xu et al. 2015, §4.2.1).
     """
 
     hidden: Width
@@ -437,9 +439,9 @@ Start = Literal["zeros", "encoder", "backwards", "mean"]
 def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> Iterator[Operation]:
     """The decoder's first state of `numbers` elements, from the memory: tanh(W h + b).
 
-    start_linear  E/2·s MACs, (E/2 + β)·s parameters for `backwards`: h is the encoder's backward state at the first token
-                  (Bahdanau et al. 2015, A.2.2); E·s MACs, (E + β)·s parameters for `mean`: h is the mean of all tokens
-                  (Xu et al. 2015, §3.1.2); s numbers, E wide
+    start_linear  E/2·s MACs, (E/2 + β)·s parameters for `backwards`: h is the encoder's backward state at the first
+                  token (Bahdanau et al. 2015, A.2.2); E·s MACs, (E + β)·s parameters for `mean`: h is the mean of all
+                  tokens (Xu et al. 2015, §3.1.2); s numbers, E wide
     """
     if start not in {"backwards", "mean"}:
         return

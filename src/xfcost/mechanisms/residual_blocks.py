@@ -111,10 +111,11 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         shortcut_conv         N'·d·d' MACs, d·d' parameters, where s > 1 or d' ≠ d
         norm3, shortcut_norm  N'·d' elements of a batch norm, 2d' parameters each, where there is a convolution
 
-    n = N; `stride_on: 1x1` is the paper's first version: conv1 has the stride, n = N', and what it leaves out is read by
-    nothing. With `squeeze: r` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how wide
-    as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to r·d (of
-    the block's input) and back, and a sigmoid that multiplies every token. That mixes globally, content-dependent.
+    n = N; `stride_on: 1x1` is the paper's first version: conv1 has the stride, n = N', and what it leaves out is read
+    by nothing. With `squeeze: r` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how
+    wide as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to
+    r·d (of the block's input) and back, and a sigmoid that multiplies every token. That mixes globally,
+    content-dependent.
 
     `spatial` replaces the 3×3 by another mixer, w wide: its rows are called `spatial_…`.
     """

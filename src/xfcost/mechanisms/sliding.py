@@ -22,9 +22,10 @@ from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tenso
 class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
 
-    N tokens, width d, h heads of width d_k, h_kv = h of keys and values unless `kv_heads` are given. A token reads s = w/2 tokens on each side and itself, w + 1 in all;
-    causal, itself and the w - 1 before it (Mistral's window, Jiang et al. 2023, §2). With a dilation it reads every
-    δ-th token: the tokens of one residue class modulo δ are a sequence of their own, and run as one.
+    N tokens, width d, h heads of width d_k, h_kv = h of keys and values unless `kv_heads` are given. A token reads s =
+    w/2 tokens on each side and itself, w + 1 in all; causal, itself and the w - 1 before it (Mistral's window, Jiang et
+    al. 2023, §2). With a dilation it reads every δ-th token: the tokens of one residue class modulo δ are a sequence of
+    their own, and run as one.
 
     It runs as in the public implementation. N is padded to P, a multiple of w·δ; padding is projected and attended
     over like tokens, and masked. Queries and keys are cut into chunks of 2s that overlap by s, and the scores in the

@@ -305,7 +305,8 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         weighted_sum   P·2b·h·d_k MACs; with `sortcut` P·t·b·h·d_k MACs
         out            N·h·d_k·d MACs
 
-    P = u·b; v = u blocks are sorted to t = u of them, unless there is a null block or a `sortcut`. Values are sorted like the keys; the public non-causal implementation uses the sorted keys as values.
+    P = u·b; v = u blocks are sorted to t = u of them, unless there is a null block or a `sortcut`. Values are sorted
+    like the keys; the public non-causal implementation uses the sorted keys as values.
 
     Causal, a block sorts what lies before it: u blocks and a learned null block, which the first reads, v = u + 1.
     Queries are pooled as the running mean at the block's first token. Rows are balanced alone (a softmax), for the sum

@@ -48,9 +48,10 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         long_weighted_sum   P·n·H·d_k MACs, where a block uses it
         out                 N·h·d_k·d MACs
 
-    Width d, h heads, of which H = h use a factor (or half of them), d_q = d_k wide for queries and keys unless `key_dim`
-    says otherwise. Local are blocks of l queries × m keys, their own l and, strided, those of the block before, 2l, or
-    both ways 3l. Long are, strided, l residue classes of u × u tokens, n = u, and fixed P queries × n = u·c cells.
+    Width d, h heads, of which H = h use a factor (or half of them), d_q = d_k wide for queries and keys unless
+    `key_dim` says otherwise. Local are blocks of l queries × m keys, their own l and, strided, those of the block
+    before, 2l, or both ways 3l. Long are, strided, l residue classes of u × u tokens, n = u, and fixed P queries × n =
+    u·c cells.
 
     `integration` is how a block uses the two (§5.1): one of them alone, for blocks that take turns (equation 6);
     `merged`, one softmax over their union (equation 7), keys of both counted once; `heads`, the first half of the heads

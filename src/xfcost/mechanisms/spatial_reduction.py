@@ -203,10 +203,11 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         compressed_weighted_sum  N·(M + t)·h·d_k MACs
         out           N·h·d_k·d MACs
 
-    t is 1 where there is a null key, else 0. Queries are not compressed: N²/c, and not the (N/c)² that a survey prints. As in the public package
-    memory-compressed-attention 0.0.7 (g = h there, 1 in the paper) zeros stand before the first token, so that a block
-    ends at the last one; causal, a token reads the blocks that end at it or before it, and the first tokens, before the
-    end of the first block, the null key alone. (The authors' own code appends the first token in its place.)
+    t is 1 where there is a null key, else 0. Queries are not compressed: N²/c, and not the (N/c)² that a survey prints.
+    As in the public package memory-compressed-attention 0.0.7 (g = h there, 1 in the paper) zeros stand before the
+    first token, so that a block ends at the last one; causal, a token reads the blocks that end at it or before it, and
+    the first tokens, before the end of the first block, the null key alone. (The authors' own code appends the first
+    token in its place.)
     """
 
     short_name = "Memory-compressed attention"
