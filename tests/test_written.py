@@ -41,8 +41,10 @@ def macs_of_core(kind: Any, core: str, letters: Letters) -> set[Fraction]:
     return {sum(each) for each in product(*parts)}
 
 
-KINDS: tuple[Any, ...] = (*CASES, *LAYERS)
-FURTHER = dict.fromkeys(each for kind in KINDS for each in documents(kind) if each not in KINDS and lines_of(each))
+COMPONENTS: tuple[Any, ...] = (*CASES, *LAYERS)
+FURTHER = dict.fromkeys(
+    each for kind in COMPONENTS for each in documents(kind) if each not in COMPONENTS and lines_of(each)
+)
 """Bases, and what else gives rows of kinds and says so in a table."""
 
 
@@ -85,7 +87,7 @@ def without_an_example(document: object, true: frozenset[tuple[Line, str]]) -> l
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{tag_of(kind)}-{kind.__name__}")
+@pytest.mark.parametrize("kind", COMPONENTS, ids=lambda kind: f"{tag_of(kind)}-{kind.__name__}")
 def test_rows_cost_what_the_docstring_says(kind: Any) -> None:
     assert next(examples(kind), None)
     assert not without_an_example(kind, found_true(kind))
@@ -93,5 +95,5 @@ def test_rows_cost_what_the_docstring_says(kind: Any) -> None:
 
 @pytest.mark.parametrize("document", FURTHER, ids=lambda document: document.__name__)
 def test_every_formula_of_a_shared_table_is_true_of_a_row(document: object) -> None:
-    users = [kind for kind in KINDS if document in documents(kind)]
+    users = [kind for kind in COMPONENTS if document in documents(kind)]
     assert not without_an_example(document, frozenset(each for kind in users for each in found_true(kind)))

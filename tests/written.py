@@ -1,4 +1,4 @@
-"""The tables of docstrings, `scores  N²·h·d_k MACs, h·N² entries kept`: read, evaluated, and held against the rows.
+"""The tables of docstrings, `scores  N²·h·d_k MACs, h·N² entries kept`: read and evaluated.
 
 A line names rows (`…` in a name stands for anything), and says what each costs, formulas before their units. Several
 formulas of one unit are alternatives. A line without an option's words (`with`, `where`, `without`, `of a`) is

@@ -35,7 +35,7 @@ TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspe
 
 
 class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
-    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then one of K classes.
+    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·K MACs for K classes.
 
     norm                 N·d elements, or d elements with `norm_after_pool` (ConvNeXt), 2d parameters (an RMS norm
                          d parameters), where there is a norm
@@ -197,7 +197,7 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
 
 
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
-    """norm, optional scale, then logits over the vocabulary of V words at every token.
+    """norm, optional scale, then logits over the vocabulary at every token: N·d·V MACs.
 
     norm    N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
     scale   N·d multiplications, with `scale`

@@ -32,7 +32,7 @@ from xfcost.ledger.tensors import INPUT, OUTPUT, Tensor, Tensors
 
 
 class Token(Embed, frozen=True, kw_only=True, tag="token"):
-    """Rows of a V×d table (Vaswani et al. 2017, §3.4). A look-up moves data: 0 FLOPs.
+    """Rows of a V×d table (Vaswani et al. 2017, §3.4). A look-up moves data: 0 FLOPs, V·d parameters.
 
     lookup   N·d elements written, V·d parameters, a `share`d table 0 parameters
 
@@ -128,7 +128,7 @@ class LearnedTokens(Embed, frozen=True):
 
 
 class ClassToken(LearnedTokens, frozen=True, kw_only=True, tag="class_token"):
-    """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1).
+    """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1). d parameters.
 
     prepend   (N + 1)·d elements written, d parameters
     """
@@ -137,7 +137,7 @@ class ClassToken(LearnedTokens, frozen=True, kw_only=True, tag="class_token"):
 
 
 class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillation_token"):
-    """One more learned token, which learns from a teacher (Touvron et al. 2021, DeiT, §4).
+    """One more learned token, which learns from a teacher (Touvron et al. 2021, DeiT, §4). d parameters.
 
     insert   (N + 1)·d elements written, d parameters
 
@@ -155,7 +155,7 @@ class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillat
 
 
 class MemoryTokens(LearnedTokens, frozen=True, kw_only=True, tag="memory_tokens"):
-    """[mem]: m learned tokens before all others (Memory Transformer, Burtsev et al. 2020, §3.1).
+    """[mem]: m learned tokens before all others (Memory Transformer, Burtsev et al. 2020, §3.1). m·d parameters.
 
     prepend   (N + m)·d elements written, m·d parameters
 
