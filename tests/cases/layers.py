@@ -183,7 +183,7 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(LanguageModel(norm="none", bias=True, scale="rsqrt_dim"), ROW),
     LayerCase(Pooler(), ROW),
     LayerCase(Pooler(norm="layer_norm", width=5, act="gelu", classes=3), ROW),
-    *(LayerCase(MaskedLanguageModel(next_sentence=asked), ROW) for asked in (False, True)),
+    LayerCase(MaskedLanguageModel(), ROW),
     *(LayerCase(kernel, grid) for kernel in (*CONVS, *POOLS) for grid in KERNEL_GRIDS if stands(kernel, grid)),
     LayerCase(ConvEmbed(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
     *(

@@ -395,7 +395,7 @@ MORE_EXAMPLES: tuple[tuple[Any, Place], ...] = (
     (Token(share="words"), _GRID),
     (AxisPosition(share="places"), _GRID),
     (Pooler(norm="rms_norm"), _GRID),
-    (MaskedLanguageModel(norm="rms_norm", share="words"), _GRID),
+    (MaskedLanguageModel(norm="rms_norm", share="words", next_sentence=True), _GRID),
     (LanguageModel(norm="rms_norm", bias=True, share="words"), msgspec.structs.replace(_GRID, logits="last")),
 )
 

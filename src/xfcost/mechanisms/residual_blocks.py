@@ -112,9 +112,9 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         norm3, shortcut_norm  N'·d' elements of a batch norm, 2d' parameters each, where there is a convolution
 
     n = N; `stride_on: 1x1` is the paper's first version: conv1 has the stride, n = N', and what it leaves out is read
-    by nothing. With `squeeze: r` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how
-    wide as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to
-    r·d (of the block's input) and back, and a sigmoid that multiplies every token. That mixes globally,
+    by nothing. With `squeeze` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how wide
+    as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to
+    `squeeze`·d (of the block's input) and back, and a sigmoid that multiplies every token. That mixes globally,
     content-dependent.
 
     `spatial` replaces the 3×3 by another mixer, w wide: its rows are called `spatial_…`.
@@ -295,9 +295,9 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
         project_norm  N'·d' elements of a batch norm, 2d' parameters
         add           N'·d additions, where s = 1 and d' = d
 
-    With `squeeze: r` squeeze-and-excitation stands before the projection: the mean over all N' tokens, H numbers, is
-    mapped to r·d (of the block's input) and back, and multiplies every token. That mixes globally, content-dependent.
-    This is EfficientNet's MBConv, with Swish and r = ¼ (Tan and Le 2019, §4 and Table 1).
+    With `squeeze` squeeze-and-excitation stands before the projection: the mean over all N' tokens, H numbers, is
+    mapped to `squeeze`·d (of the block's input) and back, and multiplies every token. That mixes globally,
+    content-dependent. This is EfficientNet's MBConv, with Swish and a squeeze of ¼ (Tan and Le 2019, §4 and Table 1).
 
     No convolution has a bias but those of the squeeze: the norm behind it has.
     """
