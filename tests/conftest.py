@@ -132,13 +132,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.user_properties.append(("seconds", (durations.name_of(item), durations.seconds() - item.stash[STARTED])))
     if report.failed:
         found = [component for value in parameters_of(item) for component in components(value)]
-        report.sections += [("files of the kind", files_of(type(one))) for one in found[:1]]
+        report.sections += [("files of the kind", files_of(one)) for one in found[:1]]
 
 
-def components(value: object) -> list[object]:
-    """The mechanisms and layers that a parameter is or holds."""
-    if hasattr(type(value), "__struct_config__"):
-        return [value]
+def components(value: object) -> list[type]:
+    """The kinds of the mechanisms and layers that a parameter is or holds; a kind may itself be the parameter."""
+    kind = value if isinstance(value, type) else type(value)
+    if hasattr(kind, "__struct_config__"):
+        return [kind]
     return [one for held in (value if isinstance(value, tuple | list) else ()) for one in components(held)]
 
 

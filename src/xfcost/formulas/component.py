@@ -329,7 +329,17 @@ class Mixer(SubLayer, frozen=True):
 
 
 class MultiHead(Mixer, frozen=True, kw_only=True):
-    """A mixer with h heads of width d_k."""
+    """A mixer with h heads of width d_k.
+
+    Where its projections are of these names, and it says nothing else:
+
+        qkv      (d + β)·3h·d_k parameters, where there is one map
+        q, k, v  (d + β)·h·d_k parameters each, where there are several
+        kv       (d + β)·2h·d_k parameters, where there are two
+        out      (h·d_k + β)·d parameters, where there is an output projection
+
+    β is 1 where there is a `projection_bias`, else 0.
+    """
 
     heads: Heads
     """Number of attention heads h."""

@@ -130,9 +130,6 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
     attention one (MQA; Shazeer 2019). Scores and weighted sums cost the same; the projections and the KV cache,
     2·h_kv·d_k numbers per token, shrink. Values may have a width d_v of their own.
 
-        qkv     N·d·(h·d_k + h_kv·d_k + h_kv·d_v) MACs
-        rotary  3·N·(h + h_kv)·d_k element-wise FLOPs, with `position: rope`
-
     RoPE rotates pairs of columns of queries and keys by angles that grow with the position (Su et al. 2021, §3.2):
     x·cos + x'·sin, x' holding the other column of each pair. The angles are buffers, and no length is fixed.
     """

@@ -219,10 +219,13 @@ def check_squeeze(squeeze: float | None, width: int) -> None:
 def squeeze_rows(grid: Grid, width: Number, squeezed: Number, act: ActKind, of: str) -> Iterator[Operation]:
     """Squeeze-and-excitation (Hu et al. 2018, §3): the mean over all tokens becomes a gate for each of their channels.
 
-    squeeze_pool   N·w additions
-    squeeze_conv1  w·w' MACs, whatever N is; squeeze_conv2 as many
+    N' tokens of width w, w' squeezed channels.
+
+    squeeze_pool   N'·w additions
+    squeeze_conv1  w·w' MACs, (w + 1)·w' parameters, whatever N' is
     squeeze_act    the activation `act` between them
-    squeeze_scale  N·w multiplications of the row `of` by the gate, which all tokens decide
+    squeeze_conv2  w'·w MACs, (w' + 1)·w parameters
+    squeeze_scale  N'·w multiplications of the row `of` by the gate, which all tokens decide
     """
     shape, elements = (grid.tokens, width), grid.tokens * width
     kernel = pointwise_kernel(grid).sides

@@ -29,7 +29,10 @@ from xfcost.formulas.tensors import copied
 
 
 class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
-    """A norm outside blocks: after the embeddings (BERT's public implementation), before a convolution (ConvNeXt's)."""
+    """A norm outside blocks: after the embeddings (BERT's public implementation), before a convolution (ConvNeXt's).
+
+    norm   N·d elements, 2d parameters (an RMS norm d parameters)
+    """
 
     token_wise: ClassVar[bool] = True
 
@@ -41,7 +44,10 @@ class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
 
 
 class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
-    """A norm on the stream itself, in a block: the last step of a Conformer's (Gulati et al. 2020, equation 1)."""
+    """A norm on the stream itself, in a block: the last step of a Conformer's (Gulati et al. 2020, equation 1).
+
+    norm   N·d elements, 2d parameters (an RMS norm d parameters)
+    """
 
     only_norm: ClassVar[bool] = True
 
@@ -57,9 +63,9 @@ class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
 class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
     """act(norm(xW + b)), d to d: Set Transformer's rFF as its authors' code has it (Lee et al. 2019, equation 6).
 
-        linear   N·d·d' MACs, d·d' + d' parameters
-        norm     N·d' elements
-        act      N·d' elements
+        linear   N·d·d' MACs, (d + β)·d' parameters, β being 1 where there is a bias, else 0
+        norm     N·d' elements, 2d' parameters (an RMS norm d' parameters), where there is a norm
+        act      N·d' elements, where there is an activation
 
     With `residual: none` it brings the width to the stage's, d to d': the 1×1 convolution behind a convolutional
     network's last block (MobileViT's, with a batch norm and no bias).
@@ -94,9 +100,11 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
 class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     """Position-wise feed-forward network act(xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, §3.3).
 
-    fc1   N·d·H MACs, d·H + H parameters
+    fc1   N·d·H MACs, (d + β)·H parameters
     act   N·H elements
-    fc2   N·H·d MACs, H·d + d parameters
+    fc2   N·H·d' MACs, (H + β)·d' parameters
+
+    β is 1 where there are biases, else 0; d' is d unless `out_width` says otherwise.
 
     In k `chunks` of the sequence, one after the other (Kitaev et al. 2020, §3), ⌈N/k⌉·H hidden elements are alive at a
     time instead of N·H, for the same work; the answers are joined. As `torch.chunk` cuts, k need not divide N.
@@ -173,14 +181,14 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
 class GatedMlp(PerToken, frozen=True, kw_only=True):
     """(act(xW) ⊗ xV)W₂ (Shazeer 2020, "GLU Variants Improve Transformer", equation 6).
 
-    gate   N·d·H MACs, d·H parameters
-    act    N·H elements
-    up     N·d·H MACs
+    gate   N·d·H MACs, (d + β)·H parameters
+    act    N·H elements of SiLU or GELU
+    up     N·d·H MACs, (d + β)·H parameters
     glu    N·H multiplications
-    down   N·H·d MACs
+    down   N·H·d MACs, (H + β)·d parameters
 
-    Three matrices instead of two. The default H = 8d/3 has the parameters and MACs of the plain network with H = 4d;
-    models round it up (LLaMA to a multiple of 256).
+    β is 1 where there are biases, else 0. Three matrices instead of two. The default H = 8d/3 has the parameters and
+    MACs of the plain network with H = 4d; models round it up (LLaMA to a multiple of 256).
     """
 
     hidden: Width | None = None

@@ -35,14 +35,18 @@ TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspe
 
 
 class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
-    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·classes MACs.
+    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·K MACs for K classes.
 
-    `pool: [class_token, distillation_token]` has a linear map for each of the two tokens, whose answers are averaged at
-    inference (Touvron et al. 2021, DeiT, §4): 2·d·classes MACs.
+    norm                 N·d elements, or d elements with `norm_after_pool` (ConvNeXt), 2d parameters (an RMS norm
+                         d parameters), where there is a norm
+    linear               d·K MACs, (d + β)·K parameters; with `pool: none` N·d·K MACs
+    distillation_linear  d·K MACs, (d + β)·K parameters, with a distillation token
 
-    With `norm_after_pool` the one pooled vector is normalised, d elements instead of N·d (ConvNeXt).
+    β is 1 where there is a bias, else 0. `pool: [class_token, distillation_token]` has a linear map for each of the two
+    tokens, whose answers are averaged at inference (Touvron et al. 2021, DeiT, §4).
 
-    With `pool: none` every token is classified, N·d·classes MACs: a tagger, or a decoder whose last answer is taken.
+    With `norm_after_pool` the one pooled vector is normalised. With `pool: none` every token is classified: a tagger,
+    or a decoder whose last answer is taken.
     """
 
     pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
@@ -112,9 +116,10 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
     """Tokens averaged to a P×P grid, flattened to P²·d numbers, hidden layers, classes (Simonyan and Zisserman 2015).
 
     pool    an adaptive mean: n tokens along a side are read n + P - gcd(n, P) times, for P that leave
-    fc1     P²·d·H₁ MACs, P²·d·H₁ + H₁ parameters, whatever N is
-    act1    H₁ elements; fc2, act2 and so on for every hidden layer, H₁·H₂ MACs
-    linear  H·classes MACs, H of the last hidden layer
+    fc1     P^r·d·H₁ MACs, (P^r·d + 1)·H₁ parameters, whatever N is, on a grid of r axes
+    act1    H₁ elements
+    fc2     H₁·H₂ MACs, (H₁ + 1)·H₂ parameters, and so on, where there is another hidden layer
+    linear  H·K MACs, (H + 1)·K parameters: H units of the last hidden layer, K classes
 
     VGG has P = 7, and two hidden layers of 4096 with ReLU. The pool changes nothing where the grid is P×P already, as
     of a 224×224 image; it is the public code's, for other sizes.
@@ -164,10 +169,10 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     """act(W x₀ + b) of the first token, a class token where there is one (BERT's public code; Devlin et al. 2019).
 
-    norm      N·d elements, if any (ViT's in transformers)
-    linear    d·d' MACs, d·d' + d' parameters
+    norm      N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm (ViT's in transformers)
+    linear    d·d' MACs, (d + 1)·d' parameters
     act       d' elements
-    classify  d'·classes MACs, d'·classes + classes parameters, where `classes` are asked for (fine-tuned BERT)
+    classify  d'·K MACs, (d' + 1)·K parameters, where K `classes` are asked for (fine-tuned BERT)
     """
 
     norm: NormKind = "none"
@@ -194,11 +199,15 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     """norm, optional scale, then logits over the vocabulary at every token: N·d·V MACs.
 
-    Of a prompt only the last position's logits are computed (`generate` and `prefill`): d·V MACs. The norm and the
-    scale are of all N tokens there too, as in transformers, which slices right before `lm_head`.
+    norm    N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
+    scale   N·d multiplications, with `scale`
+    linear  N·d·V MACs, or of the last position alone d·V MACs; (d + β)·V parameters, β·V parameters with `share`
 
-    With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own, but for the
-    V of a bias.
+    β is 1 where there is a bias, else 0. Of a prompt only the last position's logits are computed (`generate` and
+    `prefill`). The norm and the scale are of all N tokens there too, as in transformers, which slices right before
+    `lm_head`.
+
+    With `share: name` the table is the token embedding's (Press and Wolf 2017).
     """
 
     token_wise: ClassVar[bool] = True
@@ -241,9 +250,11 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
     """norm(act(xW + b)), then logits over the vocabulary, with a bias, at every token (Devlin et al. 2019, §3.1).
 
         transform      N·d² MACs, d² + d parameters
-        act, norm      N·d elements
-        linear         N·d·V MACs, V parameters where the table is the token embedding's, d·V more where it isn't
-        next_sentence  a pooler of the first token, d² + d parameters, and 2 answers of it, 2·d + 2
+        act            N·d elements
+        norm           N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
+        linear         N·d·V MACs, (d + 1)·V parameters, V parameters where the table is the token embedding's
+        pooler_linear  d² MACs, d² + d parameters: a pooler of the first token, with `next_sentence`
+        next_sentence  2·d MACs, 2·d + 2 parameters: 2 answers of it, with `next_sentence`
 
     Logits of all N tokens, as in transformers; the authors' code gathers the masked ones (15 %) first.
     """

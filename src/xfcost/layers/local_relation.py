@@ -25,7 +25,10 @@ from xfcost.mechanisms.local_attention import LocalRelation, WindowSide
 class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):
     """The mixer `local_relation`, then a norm and an activation if any: LR-Net's stem (Hu et al. 2019, §4).
 
-    It follows a layer with the stage's width, and has the mixer's fields.
+    norm   N'·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
+    act    N'·d elements, where there is an activation
+
+    N' tokens of width d leave. It follows a layer with the stage's width, and has the mixer's fields.
     """
 
     size: Annotated[WindowSide, Letter("W")] = 7

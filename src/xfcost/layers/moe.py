@@ -63,19 +63,32 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
         router         N·d·E MACs, d·E parameters
         probabilities  N·E elements of a softmax over the experts, or of a sigmoid each
-        correction     N·E additions of a bias that sways the choice alone (DeepSeek-V3, §2.1.2)
-        choose_groups  comparisons of E experts and of their groups
-        choose         N·E·⌈log₂ E⌉ comparisons of a top-A (N·E of a maximum)
-        weights        the A chosen probabilities, made to sum to 1 (2·N·A FLOPs), times a `scale`
-        gather         N·A·d elements written: the tokens, an expert's after another's
-        experts        what one network does to N·A tokens, with E times its parameters
+        correction     N·E additions of a bias that sways the choice alone, with `correction` (DeepSeek-V3, §2.1.2)
+        choose_groups  N·G·⌈log₂ G⌉ + N·E comparisons, with G groups; N·G·⌈log₂ G⌉ + N·E·⌈log₂ E/G⌉ comparisons and
+                       2·N·G additions where their two best experts count, else 0 additions
+        choose         N·E·⌈log₂ E⌉ comparisons of a top-A, N·E comparisons of a maximum
+        weights        the A chosen probabilities: 2·N·A FLOPs where they are made to sum to 1, N·A FLOPs of a `scale`,
+                       3·N·A FLOPs of both, 0 FLOPs of neither
+        gather         T·d elements written: the tokens, an expert's after another's
         scatter        N·A·d elements written, back to their tokens
-        weigh, sum     N·A·d multiplications, and as many additions where A > 1
-        shared         the network that every token uses, and N·d additions
+        weigh          N·A·d multiplications
+        sum            N·A·d additions, where A > 1
+        shared_add     N·d additions, with `shared` experts
 
-    Compute grows with A, parameters with E: exactly N·A pairs of token and expert are computed.
+    Compute grows with A, parameters with E: exactly T = N·A pairs of token and expert are computed, each by a network
+    of H hidden units, an `mlp` or one with a gate. β is 1 where it has biases, else 0:
 
-    With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; E times as many
+        experts_fc1, experts_gate, experts_up  T·d·H MACs, E·(d + β)·H parameters each, of a network with such a map
+        experts_act                            T·H elements of SiLU, GELU or ReLU
+        experts_glu                            T·H multiplications, with a gate
+        experts_fc2, experts_down              T·H·d MACs, E·(H + β)·d parameters, of a network with such a map
+
+    The shared experts are one network of H_s hidden units, which every token uses:
+
+        shared_fc1, shared_gate, shared_up     N·d·H_s MACs, (d + β)·H_s parameters each, with `shared` experts
+        shared_fc2, shared_down                N·H_s·d MACs, (H_s + β)·d parameters, with `shared` experts
+
+    With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; T is E times as many, all of which
     are computed, filled or not, and tokens that find theirs full are dropped: the residual alone carries them. A
     sample's first choices come before its second ones, and earlier tokens before later (GShard, algorithm 1).
 

@@ -35,7 +35,9 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
 
     Along a row pixels move right, along a column down; along the one axis of a sequence it is the decoder's shift of
     its targets (Vaswani et al. 2017, §3.1). Zeros come first, or a learned vector, d parameters (iGPT's public code:
-    its start of sequence). N·d elements are written.
+    its start of sequence).
+
+    shift   N·d elements written, d parameters of a learned start, else 0 parameters
     """
 
     axis: Axis

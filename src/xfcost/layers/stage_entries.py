@@ -38,12 +38,13 @@ from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Tensor, Tensors
 class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     """2×2 neighbours are concatenated (4d), normalised and reduced to the stage's width (Liu et al. 2021, §3.1).
 
-        norm        ⌈N/4⌉·4d elements, 8d parameters
-        reduction   ⌈N/4⌉·4d·d' MACs, 4d·d' parameters, no bias
+        norm        N'·4d elements of a layer norm, 8d parameters; after the reduction N'·d' elements, 2d' parameters
+        reduction   N'·4d·d' MACs, 4d·d' parameters, no bias
 
-    With `norm: post` (Swin V2; Liu et al. 2022) they are reduced, then normalised: ⌈N/4⌉·d' elements, 2d' parameters.
+    With `norm: post` (Swin V2; Liu et al. 2022) they are reduced, then normalised.
 
-    Odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
+    N' = ⌈H/2⌉·⌈W/2⌉ of H×W: odd sides are padded by one, as in the public implementation. Groups are disjoint and
+    become new tokens: per-token.
     """
 
     norm: Literal["pre", "post"] = "pre"
@@ -178,14 +179,21 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
     al. 2021, §3.1) and Perceiver IO's output queries. N tokens of width d, k vectors of width d', h heads of d_k.
 
-        post      LN(S + MH(S, X, X)): PMA, whose rFF is then the stage's first sub-layer, {kind: dense}
-        pre       S + MH(LN(S), LN(X), LN(X)): Perceiver, whose MLP is then the stage's first sub-layer
-        res_post  S + LN(MH(S, X, X));  none  MH(S, X, X)
+    - post: LN(S + MH(S, X, X)): PMA, whose rFF is then the stage's first sub-layer, {kind: dense}
+    - pre: S + MH(LN(S), LN(X), LN(X)): Perceiver, whose MLP is then the stage's first sub-layer
+    - res_post: S + LN(MH(S, X, X)), none: MH(S, X, X)
 
-        q         k·d'·h·d_k MACs, once for all samples: it works on weights only
-        kv        N·d·2h·d_k MACs
-        core      2·k·N·h·d_k MACs, h·k·N entries kept
-        out       k·h·d_k·d' MACs
+        seeds         k·d' parameters
+        q             k·d'·h·d_k MACs, (d' + β)·h·d_k parameters, once for all samples: it works on weights only
+        kv            N·d·2h·d_k MACs, (d + β)·2h·d_k parameters
+        scores        k·N·h·d_k MACs, h·k·N entries kept
+        weighted_sum  k·N·h·d_k MACs
+        out           k·h·d_k·d' MACs, (h·d_k + β)·d' parameters, with an `output_projection`
+        seeds_norm    k·d' elements, 2d' parameters, where the residual is `pre`
+        tokens_norm   N·d elements, 2d parameters, where the residual is `pre`
+        norm          k·d' elements, 2d' parameters, where the residual is another with a norm
+
+    β is 1 where projections have biases, else 0.
 
     PMA's other rFF, on X, is a last block [{kind: dense}] of the stage before (the authors' code has none).
     """

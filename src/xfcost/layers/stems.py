@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     """A P×P convolution of stride P (Dosovitskiy et al. 2021, §3.1; Liu et al. 2021, §3.1).
 
-    projection   N·(P²·C)·d MACs, P²·C·d + d parameters, N = (H/P)·(W/P) tokens, C channels
+    projection   N·(P²·C)·d MACs, (P²·C + β)·d parameters, N = (H/P)·(W/P) tokens, C channels
+    norm         N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
+
+    β is 1 where there is a bias, else 0.
     """
 
     takes: ClassVar[tuple[Takes, ...]] = ("image",)
@@ -123,9 +126,11 @@ class KernelEmbed(Embed, frozen=True, kw_only=True):
 class ConvEmbed(KernelEmbed, frozen=True, kw_only=True, tag="conv"):
     """A convolution, then a norm and an activation if any: a stem, an overlapping patch embedding, a down-sampling.
 
-        conv   N'·k·(d/g)·d' MACs, N' output positions, k of the kernel, g groups
-        norm   N'·d' elements
-        act    N'·d' elements
+        conv   N'·k·(d/g)·d' MACs, (k·(d/g) + β)·d' parameters, N' output positions, k of the kernel, g groups
+        norm   N'·d' elements, 2d' parameters (an RMS norm d' parameters), where there is a norm
+        act    N'·d' elements, where there is an activation
+
+    β is 1 where there is a bias, else 0.
 
     It may be the first step of `embed`, on pixels, or follow other layers, on a grid of one, two or three axes.
     """
@@ -293,7 +298,7 @@ class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
 class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
     """xW + b, C channels to width d: the stem of sets, point clouds and features (input of kind `vectors`).
 
-    projection   N·C·d MACs, C·d + d parameters
+    projection   N·C·d MACs, (C + β)·d parameters, β being 1 where there is a bias, else 0
     """
 
     token_wise: ClassVar[bool] = True

@@ -34,6 +34,8 @@ from xfcost.ledger.tensors import INPUT, OUTPUT, Tensor, Tensors
 class Token(Embed, frozen=True, kw_only=True, tag="token"):
     """Rows of a V×d table (Vaswani et al. 2017, §3.4). A look-up moves data: 0 FLOPs, V·d parameters.
 
+    lookup   N·d elements written, V·d parameters, a `share`d table 0 parameters
+
     With `share: name` the table is counted once, in a row of its own (tied embeddings).
     """
 
@@ -79,7 +81,10 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
 class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
     """x + T: a row of a table of `types` rows, looked up for every token (Devlin et al. 2019, §3 and Figure 2).
 
-    types·d parameters; N·d elements are looked up, whatever the types. One text stands here: all tokens are of type 0.
+    lookup   N·d elements written, t·d parameters of t `types`
+    add      N·d additions
+
+    One text stands here: all tokens are of type 0.
     """
 
     token_wise: ClassVar[bool] = True
@@ -123,13 +128,18 @@ class LearnedTokens(Embed, frozen=True):
 
 
 class ClassToken(LearnedTokens, frozen=True, kw_only=True, tag="class_token"):
-    """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1). d parameters."""
+    """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1). d parameters.
+
+    prepend   (N + 1)·d elements written, d parameters
+    """
 
     row: ClassVar[tuple[str, str]] = ("prepend", "Class token")
 
 
 class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillation_token"):
     """One more learned token, which learns from a teacher (Touvron et al. 2021, DeiT, §4). d parameters.
+
+    insert   (N + 1)·d elements written, d parameters
 
     It follows the class token and precedes the grid; a head pools it by `pool: [class_token, distillation_token]`.
     """
@@ -146,6 +156,8 @@ class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillat
 
 class MemoryTokens(LearnedTokens, frozen=True, kw_only=True, tag="memory_tokens"):
     """[mem]: m learned tokens before all others (Memory Transformer, Burtsev et al. 2020, §3.1). m·d parameters.
+
+    prepend   (N + m)·d elements written, m·d parameters
 
     They are special tokens: every layer works on N + m tokens. A class token comes after this component in `embed`, and
     is put in front of the memory. Positions that come after this component are added to the memory too.
@@ -166,11 +178,18 @@ class MemoryTokens(LearnedTokens, frozen=True, kw_only=True, tag="memory_tokens"
 class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """x + P: learned (a row per token, special ones included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
 
-    Axial positions lay the sequence out on a grid of `shape`, with one learned table per axis; a place's vector is its
-    rows of all tables next to each other, `widths` wide (Reformer's public code): Σ shape·widths parameters.
+    table    R·d parameters of R rows, where positions are learned
+    axes_0   s₀·w₀ parameters, where they are axial
+    axes_1   s₁·w₁ parameters, where they are axial
+    axes_2   s₂·w₂ parameters, where they are axial with a third axis
+    tables   (T + S + e)·d parameters, where they are separate
+    add      N·d additions
 
-    Separate positions have a table of T time steps and one of the places of a step, the vectors of a token's two being
-    added, and a row per special token (MViT on video; Fan et al. 2021, appendix): (T + H·W + 1)·d parameters.
+    Axial positions lay the sequence out on a grid of `shape` s₀, s₁, …, with one learned table per axis; a place's
+    vector is its rows of all tables next to each other, `widths` w₀, w₁, … wide (Reformer's public code).
+
+    Separate positions have a table of T time steps and one of the S places of a step, the vectors of a token's two
+    being added, and a row for each of e special tokens (MViT on video; Fan et al. 2021, appendix).
 
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
     bound to the resolution, and another N needs other rows, new ones or interpolated on the grid (Dosovitskiy et al.
@@ -293,7 +312,10 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
 class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
     """x + R + C: a learned vector per column and one per row of an H×W grid, added (Ho et al. 2019, §4.1).
 
-    (H + W)·d parameters; R + C is computed once per batch. With `share: name` the tables (`name_rows`, `name_columns`)
+    tables   (H + W)·d parameters, a `share`d one 0 parameters; H·W·d additions, R + C, once per batch
+    add      H·W·d additions
+
+    With `share: name` the tables (`name_rows`, `name_columns`)
     are counted once, in rows of their own.
     """
 

@@ -163,15 +163,18 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
     two neighbours, the first and the last block, and r blocks that were drawn at random once; for the second block and
     the one before the last, a neighbour is global already. The keys and values of a block are gathered side by side:
 
-        qkv                   P·d·3d MACs
-        global_scores         2b·P·d MACs, h·2b·P entries kept
-        edge_scores           2·b·(4+r)·b·d MACs
-        scores                (u-4)·b·(5+r)·b·d MACs, h·(u-4)·b·(5+r)·b entries kept
-        …_weighted_sum        as the scores
-        out                   P·d² MACs
+        qkv                  P·d·3h·d_k MACs
+        global_scores        2b·P·h·d_k MACs, h·2b·P entries kept, where blocks are many
+        global_weighted_sum  2b·P·h·d_k MACs, where blocks are many
+        edge_scores          2·b·(4+r)·b·h·d_k MACs, h·2·b·(4+r)·b entries kept, where blocks are many
+        edge_weighted_sum    2·b·(4+r)·b·h·d_k MACs, where blocks are many
+        scores               (u-4)·b·(5+r)·b·h·d_k MACs, h·(u-4)·b·(5+r)·b entries kept; N²·h·d_k MACs, h·N² entries
+                             where blocks are few
+        weighted_sum         (u-4)·b·(5+r)·b·h·d_k MACs; N²·h·d_k MACs where blocks are few
+        out                  P·h·d_k·d MACs
 
     With N ≤ (5 + 2r)·b there are too few blocks to choose from, and all tokens read all: then the rows are those of
-    full attention, as in the public implementation.
+    full attention, of P = N tokens, as in the public implementation.
 
     Blocks are drawn per block of queries out of those that it does not read anyway, the same for all heads (the public
     implementation draws for every head; the counts are the same).

@@ -39,13 +39,14 @@ from xfcost.ledger.tensors import BEFORE, INPUT, RESIDUAL
 class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     """N tokens of width d to N of the stage's width d', each out of W neighbours along every axis, δ apart.
 
-    plain       conv       N·W·d·d' MACs, W·d·d' + d' parameters (W² on a grid)
-    depthwise   depthwise  N·W·d MACs, W·d + d parameters: every channel's own kernel; the width stays
-    separable   both: depthwise, then a map of each token, N·d·d' MACs
+    conv       N·W^r·d·o MACs, (W^r·d + β)·o parameters, with `form: plain`, on a grid of r axes
+    depthwise  N·W^r·d MACs, (W^r + β)·d parameters: every channel's own kernel, with `depthwise` or `separable`
+    pointwise  N·d·o MACs, (d + β)·o parameters: then a map of each token, with `form: separable`
 
-    A causal one is padded by (W - 1)·δ zeros before the first token (van den Oord et al. 2016, WaveNet, §2.1); any
-    other by half of it on either side. With `act: glu` the output is twice as wide, and its first half is multiplied by
-    the sigmoid of its second (Dauphin et al. 2017; Gehring et al. 2017, §3.2).
+    o = d', β is 1 where there are biases, else 0; with `depthwise` alone the width stays. A causal one is padded by
+    (W - 1)·δ zeros before the first token (van den Oord et al. 2016, WaveNet, §2.1); any other by half of it on either
+    side. With `act: glu` the output is twice as wide, o = 2·d', and its first half is multiplied by the sigmoid of its
+    second (Dauphin et al. 2017; Gehring et al. 2017, §3.2).
     """
 
     form: Literal["plain", "depthwise", "separable"] = "plain"
@@ -98,10 +99,12 @@ class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
 
     The layer norm before the first ReLU is the residual's; the paper calls the width 2d and the half of it d.
 
-        pointwise1  N·d·d/2 MACs
-        conv        N·W·(d/2)² MACs
-        pointwise2  N·(d/2)·d MACs
-        norm, act   N·d/2 elements twice, and N·d of the first act
+        act1          N·d elements of ReLU
+        pointwise1    N·d·d/2 MACs, (d + 1)·d/2 parameters
+        norm1, norm2  N·d/2 elements of a layer norm, d parameters each
+        act2, act3    N·d/2 elements of ReLU each
+        conv          N·W·(d/2)² MACs, (W·d/2 + 1)·d/2 parameters
+        pointwise2    N·(d/2)·d MACs, (d/2 + 1)·d parameters
     """
 
     def check(self, place: Place) -> None:
@@ -130,9 +133,9 @@ class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
 class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     """Every channel's own W×W kernel around every token, zeros beyond the border: static local mixing.
 
-    N tokens on a grid, width d.
+    N tokens on a grid of r axes, width d.
 
-        conv   N·W²·d MACs, W²·d + d parameters
+        conv   N·W^r·d MACs, (W^r + 1)·d parameters
 
     With `residual: {norm: none}` it is the position encoding generator PEG (Chu et al. 2023, CPVT, §3.2): x + conv(x)
     lets a token know its place by the zeros beyond the border, at any resolution. Twins has one behind the first
@@ -152,8 +155,8 @@ class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwis
 class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
     """Average pooling of W×W neighbours, stride 1, less the token: pool(x) - x (Yu et al. 2022, §3.2, equation 4).
 
-        pool      N·W²·d additions
-        subtract  N·d, because the residual around it adds x again
+        pool      N·W^r·d additions, on a grid of r axes
+        subtract  N·d additions, because the residual around it adds x again
 
     At a border the mean is over the neighbours that are there, and divides by their number alone (the public code's
     `count_include_pad=False`): 4 in a corner of a 3×3 pool, 6 at an edge, 9 inside. By the convention for pools a
@@ -184,14 +187,14 @@ class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_po
 class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
 
-    N tokens on a grid, width d, H hidden units, kernels of W×W around every token (zeros beyond the border, which show
-    a token where it stands: PVT v2 has no other positions).
+    N tokens on a grid of r axes, width d, H hidden units, kernels of W×W around every token (zeros beyond the border,
+    which show a token where it stands: PVT v2 has no other positions).
 
-        fc1         N·d·H MACs
+        fc1         N·d·H MACs, (d + 1)·H parameters
         hidden_act  N·H elements, where there is one
-        conv        N·W²·H MACs, W²·H + H parameters
+        conv        N·W^r·H MACs, (W^r + 1)·H parameters
         act         N·H elements
-        fc2         N·H·d MACs
+        fc2         N·H·d MACs, (H + 1)·d parameters
     """
 
     short_name = "Convolutional feed-forward"
@@ -224,8 +227,8 @@ class ConvModule(KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
         pointwise1  N·d·2d MACs, 2d² + 2d parameters
         glu         N·d elements: the first half of each token times the sigmoid of the second
         depthwise   N·W·d MACs, W·d + d parameters; (N+1)·W·d MACs where W is even
-        norm        N·d elements, 2d parameters
-        act         N·d elements
+        norm        N·d elements of a batch norm, 2d parameters
+        act         N·d elements of SiLU
         pointwise2  N·d² MACs, d² + d parameters
 
     The kernel is padded by ⌊W/2⌋ on either side. An even one, as the paper's 32, then gives one output too many: it is

@@ -36,13 +36,14 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
     k points around its own place, from linear maps of itself: where they lie, and what they weigh (a softmax over all
     L·k). A point between cells is read bilinearly: it reads the four around it, zeros beyond the border.
 
-        value     N·d·h·d_k MACs
-        offsets   N·d·2h·L·k MACs
-        weights   N·d·h·L·k MACs, h·N·L·k entries kept
-        locate    offsets of 2h·L·k coordinates per token, scaled to the map and added to the token's own place
-        sample    N·L·k·h·d_k values, a product and a sum per cell each; for every point the weights of its four cells
-        combine   their weighted sum, element-wise, of what each token has sampled
-        out       N·h·d_k·d MACs
+        value      N·d·h·d_k MACs, (d + β)·h·d_k parameters
+        offsets    N·d·2h·L·k MACs, (d + β)·2h·L·k parameters
+        weights    N·d·h·L·k MACs, (d + β)·h·L·k parameters, h·N·L·k entries kept
+        normalize  h·N·L·k elements of a softmax
+        locate     4·N·h·L·k FLOPs: two coordinates of a point, scaled to the map, added to the token's own place
+        sample     N·L·k·h·(4·2·d_k + 4·4) FLOPs: a product and a sum for each of four cells, and the cells' weights
+        combine    2·N·L·k·h·d_k FLOPs: the weighted sum, element-wise, of what each token has sampled
+        out        N·h·d_k·d MACs
 
     No score compares two tokens: `sample` alone mixes, and reads at most 4·L·k tokens per head, whatever N is. Which
     ones, content decides; any may be. On an image's grid L is 1; an input of `feature_maps` has several.

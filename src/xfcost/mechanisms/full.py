@@ -84,14 +84,16 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     N tokens (special ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
     are given; a head's values are d_v = d_k wide unless `value_dim` says otherwise (§3.2.2).
 
-        qkv            N·d·(h·d_k + h_kv·(d_k + d_v)) MACs; as many parameters without N·, biases without N·d·
+        qkv            N·d·(h·d_k + h_kv·(d_k + d_v)) MACs, (d + β)·(h·d_k + h_kv·(d_k + d_v)) parameters
         rotary         3·N·(h + h_kv)·d_k FLOPs, with `position: rope`
-        relative_bias  a table of a `bias`: parameters only
+        relative_bias  k·h parameters, with a `bias` of k buckets
         scores         N²·h·d_k MACs, h·N² entries kept
         add_bias       h·N² additions, with a `bias` or `position: alibi`
         softmax        h·N² elements
         weighted_sum   N²·h·d_v MACs
-        out            N·h·d_v·d MACs, h·d_v·d + d parameters
+        out            N·h·d_v·d MACs, (h·d_v + β_o)·d parameters, where there is an `output_projection`
+
+    β is 1 where queries, keys and values have biases, β_o where W_O has one; else they are 0.
 
     Causal attention computes the same dense matmul and masks it; `pairs` is the number of unmasked scores, N(N+1)/2.
 
@@ -100,7 +102,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
     Talking heads (Shazeer et al. 2020, §2; CaiT) mix the heads of every pair of tokens, before and after the softmax:
 
-        proj_l, proj_w  N²·h² MACs, h² + h parameters each
+        proj_l, proj_w  N²·h² MACs, h² + h parameters each, with `talking_heads`
 
     They stand which a fused kernel cannot do: for them, and where no tile of one head can be finished alone. Never
     causal: the bias of proj_w gives every pair a weight.
@@ -276,14 +278,14 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     """Encoder-decoder attention (Vaswani et al. 2017, §3.2.3): queries from here, keys and values from the memory.
 
-    N tokens here, M in the memory, width d, h heads of width d_k = d/h; their values are d_v = d_k wide unless
-    `value_dim` says otherwise (§3.2.2).
+    N tokens here, width d, M in the memory, width d', h heads of width d_k = d/h; their values are d_v = d_k wide
+    unless `value_dim` says otherwise (§3.2.2). β is 1 where projections have biases, else 0.
 
-        q             N·d·h·d_k MACs
-        kv            M·d·h·(d_k + d_v) MACs
+        q             N·d·h·d_k MACs, (d + β)·h·d_k parameters
+        kv            M·d'·h·(d_k + d_v) MACs, (d' + β)·h·(d_k + d_v) parameters
         scores        N·M·h·d_k MACs, h·N·M entries kept
         weighted_sum  N·M·h·d_v MACs
-        out           N·h·d_v·d MACs
+        out           N·h·d_v·d MACs, (h·d_v + β)·d parameters
     """
 
     short_name = "Cross-attention"
@@ -346,17 +348,19 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     N tokens, width d, h heads; a head's queries and keys have d_h columns of content and d_r of position, which alone
     are turned (RoPE) and whose key all heads share; its values have d_v. A token's keys and values come from c numbers.
 
-        q_down        N·d·c_q MACs, where queries have a rank c_q too; then q_norm, and
-        q_up          N·c_q·h·(d_h + d_r) MACs; without a rank q, N·d·h·(d_h + d_r)
-        kv_down       N·d·(c + d_r) MACs: the latent, and the key's turned part
-        kv_norm       an RMS norm of the latent
+        q             N·d·h·(d_h + d_r) MACs, d·h·(d_h + d_r) parameters, or where queries have a rank c_q too:
+        q_down        N·d·c_q MACs, (d + β)·c_q parameters, with a rank
+        q_norm        N·c_q elements of an RMS norm, c_q parameters, with a rank
+        q_up          N·c_q·h·(d_h + d_r) MACs, c_q·h·(d_h + d_r) parameters, with a rank
+        kv_down       N·d·(c + d_r) MACs, (d + β)·(c + d_r) parameters: the latent, and the key's turned part
+        kv_norm       N·c elements of an RMS norm, c parameters
         rotary        3·N·(h + 1)·d_r element-wise FLOPs
-        kv_up         N·c·h·(d_h + d_v) MACs
+        kv_up         N·c·h·(d_h + d_v) MACs, c·h·(d_h + d_v) parameters
         join          2·N·h·(d_h + d_r) elements written: both parts of queries and keys beside each other
         scores        N²·h·(d_h + d_r) MACs, h·N² entries kept
         softmax       h·N² elements
         weighted_sum  N²·h·d_v MACs
-        out           N·h·d_v·d MACs
+        out           N·h·d_v·d MACs, (h·d_v + β)·d parameters
 
     A cache keeps the latent and the turned key, c + d_r numbers a token, whatever h is; multi-head attention keeps
     2·h·d_h. This is the form that writes keys and values out, as prefill and training run it. The RMS norms are the

@@ -24,14 +24,17 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     keys and values stand for all M = N tokens (`pool_q_only`) or are pooled too (M = P). T encodings of distances are
     made: M + P, or M + 2P for pooled queries (the public code's; one, or two, are never read).
 
-        q                P·d·h·d_k MACs, no bias
+        q                P·d·h·d_k MACs, d·h·d_k parameters, no bias
         kv               M·d·2h·d_k MACs
-        r                T·d·h·d_k MACs, once for the whole batch
+        content_bias     h·d_k parameters
+        r                T·d·h·d_k MACs, d·h·d_k parameters, once for the whole batch
+        position_bias    h·d_k parameters
         position_scores  P·T·h·d_k MACs, h·P·T entries kept
         scores           P·M·h·d_k MACs, h·P·M entries kept
         weighted_sum     P·M·h·d_k MACs
         out              P·h·d_k·d MACs
-        types            2·P·h·d_k MACs, 3·h·d_k parameters (`token_types`: is the key of the query's segment?)
+        type_bias        h·d_k parameters, with `token_types`: is the key of the query's segment?
+        types            2·P·h·d_k MACs, 2·h·d_k parameters, with `token_types`
 
     So a block of n pooled layers costs ((n-1)·(6P·d² + 4P²·d) + (2P + 2N + 2N)·d² + 4P·N·d) and its feed-forward
     networks, where P = N/2. The residual pools what it adds to (`residual_pool`).

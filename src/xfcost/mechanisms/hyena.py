@@ -29,15 +29,20 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     N tokens of width d are projected to o gates x₀ … and a value v; then o - 1 times v ← h∘*(v∘x) + D∘(v∘x), at last
     v∘x₀. The filters h of N numbers for each of (o - 1)·d channels come from a network of the position.
 
-        in_proj        N·d·(o + 1)·d MACs, with biases
-        short_conv     (N + W - 1)·W·(o + 1)·d MACs: causal, depthwise; what sticks out is computed and dropped
-        positions      K features of every position, time, cosines and sines: N·K parameters where they are learned
-        filter_in      N·K·F MACs;  filter_hidden  L·N·F²;  filter_out  N·F·(o - 1)·d: once for a batch, sines between
+        in_proj        N·d·(o + 1)·d MACs, (d + 1)·(o + 1)·d parameters
+        short_conv     (N + W - 1)·W·(o + 1)·d MACs, (W + 1)·(o + 1)·d parameters: causal, depthwise; what sticks out is
+                       computed and dropped
+        positions      N·K parameters where they are learned: K features of every position, time, cosines and sines
+        filter_in      N·K·F MACs, (K + 1)·F parameters, once for a batch, as all of the filters
+        filter_sin     F parameters: sines between the maps
+        filter_hidden  L·N·F² MACs, L·(F + 1)·F parameters
+        filter_out     N·F·(o - 1)·d MACs, F·(o - 1)·d parameters
         window         by exp(-t·δ), a decay of its own for every channel
-        filter_fft     (o - 1)·d transforms of h, filled up with zeros to 2N numbers, once for a batch
+        filter_fft     5·N·⌈log₂ 2N⌉·(o - 1)·d FLOPs: transforms of h, filled up with zeros to 2N numbers
         long_conv      as many of v and back, and the products of the spectra: (o - 1)·d·(10·N·⌈log₂ 2N⌉ + 6·(N + 1))
                        FLOPs by convention, no MACs: counters of products see nothing of it
-        out_proj       N·d² MACs, with biases
+        skip           (o - 1)·d parameters
+        out_proj       N·d² MACs, (d + 1)·d parameters
 
     W `conv`, K `features`, F `filter_hidden`, L `filter_layers`. Transforms round, so that later tokens stir the last
     bits of earlier ones.

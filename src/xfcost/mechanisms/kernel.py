@@ -79,19 +79,28 @@ Form = Literal["parallel", "chunked", "recurrent"]
 class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
 
-    N tokens, width d, h heads of width d_k, m features. Rows marked * are there for random features only.
+    N tokens, width d, h heads of width d_k, m features; P = N, unless chunks are padded.
 
-        project *      2N·m·h·d_k MACs: ωᵢ·q, ωᵢ·k
-        state          N·m·h·d_k MACs: S = φ(K)ᵀV, m·h·d_k numbers whatever N
-        normaliser     N·m·h MACs: φ(q)·Σφ(k)
-        read           N·m·h·d_k MACs: φ(q)·S
+        qkv            N·d·3h·d_k MACs
+        project        2P·m·h·d_k MACs: ωᵢ·q, ωᵢ·k, with random features
+        state          P·m·h·d_k MACs: S = φ(K)ᵀV, m·h·d_k numbers whatever N, where there is a state
+        normaliser     P·m·h MACs: φ(q)·Σφ(k); the parallel form sums its products, 0 MACs
+        read           P·m·h·d_k MACs: φ(q)·S, where there is a state
+        out            N·h·d_k·d MACs
 
-    Causal, a token has a state of its own, in one of three forms that give the same numbers:
+    Causal, a token has a state of its own, in one of three forms that give the same numbers. `recurrent` goes one token
+    after the other, 2m·h·d_k MACs each, with a state of m·h·d_k numbers and no more. `parallel` masks all products of
+    features, without a state:
 
-        parallel       the h·N² products φ(q)·φ(k), masked: N²·h·(m + d_k) MACs
-        chunked        chunks of c tokens, N padded to P: a state per chunk and their running sum, P·m·h·d_k/c numbers;
-                       inside a chunk the masked products: P·c·h·(m + d_k) MACs beside 2P·m·h·d_k
-        recurrent      one token after the other, 2m·h·d_k MACs each, with a state of m·h·d_k numbers and no more
+        scores         N²·h·m MACs, h·N² entries, of a parallel form
+        weighted_sum   N²·h·d_k MACs, of a parallel form
+
+    `chunked`, in chunks of c tokens, N padded to P, has a state per chunk, their running sum, and inside a chunk the
+    masked products:
+
+        local_scores        P·c·h·m MACs, h·P·c entries, of a chunked form
+        local_weighted_sum  P·c·h·d_k MACs, of a chunked form
+        prefix_sum          P/c·m·h·(d_k + 1) additions, as many elements written, of a chunked form
 
     The queries' exponent is lowered by its maximum over the features, the keys' by theirs over all tokens. Causal forms
     leave the latter out, as it would depend on later tokens (public code leaks there): ωx - |x|²/2 never exceeds

@@ -144,10 +144,11 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     N positions on a grid of r axes, width d, h heads of d_k = d/h. A position reads the W^r places of the window around
     it (W² on an image), which move with it; softmax is over all of them. Scores are not scaled.
 
-        qkv            N·d·3d MACs, no biases
-        gather         keys and values of all windows laid out: N·W^r·d elements each
-        positions      an embedding per offset along each axis, d_k/r wide, per head: W·d parameters
-        add_positions  N·W^r·d additions to the keys
+        qkv            N·d·3d MACs, 3·d² parameters, no biases
+        gather_keys, gather_values  (P + N·W^r)·d elements written each: those of the padded grid, P places, and of all
+                       windows laid out
+        positions      W·d parameters, with `position: relative`: per offset along an axis and head, d_k/r wide
+        add_positions  N·W^r·d additions to the keys, with `position: relative`
         scores         N·W^r·d MACs, h·N·W^r entries kept
         weighted_sum   N·W^r·d MACs
 
@@ -270,12 +271,15 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     weight: g = ⌈d/m⌉ groups, each with a query and a key of one number. A position's weights over the W^r places of the
     window around it are softmax(-(q - k)² + prior), where the prior is a function of the offset alone.
 
-        q              N'·d·g MACs, k N·d·g MACs, no biases
-        gather         keys and values of all windows laid out: N'·W^r·g and N'·W^r·g·m elements
-        prior          2 -> g/2 -> g on the W^r offsets (r -> … on r axes): once for the whole batch
+        q              N'·d·g MACs, d·g parameters, no bias
+        k              N·d·g MACs, d·g parameters, no bias
+        gather_keys    (P + N'·W^r)·g elements written: those of the padded grid, P places, and of all windows laid out
+        gather_values  (P + N'·W^r)·g·m elements written: likewise
+        prior_fc1      W^r·r·u MACs, r·u parameters, u = ⌊g/2⌋, at least 1: the offsets, once for the whole batch
+        prior_fc2      W^r·u·g MACs, u·g parameters, likewise
         scores         3·N'·g·W^r FLOPs, no MACs: one subtraction, one square, one sign; g·N'·W^r entries kept
         weighted_sum   N'·W^r·g·m MACs: values are the input itself
-        out            N'·d² MACs
+        out            N'·d² MACs, d² parameters
 
     Where m does not divide d the last group is filled up with zeros, which are summed up too. Over the border there are
     no keys: the public kernel sets their similarity to -100 before it adds the prior.
@@ -415,15 +419,15 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
 class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     """Softmax attention among the tokens of one place of all patches (Mehta and Rastegari 2022, §3.1, equation 1).
 
-    N tokens on a grid of patches of P×P, width d, h heads of width d_k = d/h: P² groups of N/P² tokens, a group being
-    every P-th row's every P-th token.
+    N tokens on a grid of r axes in patches of P×P, width d, h heads of width d_k = d/h: P² groups of N/P² tokens (P^r),
+    a group being every P-th row's every P-th token.
 
         qkv           N·d·3h·d_k MACs
-        scores        N²/P²·h·d_k MACs, h·N²/P² entries kept
-        weighted_sum  N²/P²·h·d_k MACs
+        scores        N²/P^r·h·d_k MACs, h·N²/P^r entries kept
+        weighted_sum  N²/P^r·h·d_k MACs
         out           N·h·d_k·d MACs
 
-    So P² times cheaper than full attention, and as quadratic. A convolution before it brings each token's neighbours,
+    So P^r times cheaper than full attention, and as quadratic. A convolution before it brings each token's neighbours,
     and so a token learns of all of them where the kernel covers a patch.
     """
 

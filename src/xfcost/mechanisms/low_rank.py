@@ -39,8 +39,10 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     N tokens, width d, h heads of width d_k, rank k.
 
         qkv               N·d·3h·d_k MACs
-        key_projection    N·k·h·d_k MACs: EᵀK, the same weights whatever the input
-        value_projection  N·k·h·d_k MACs: FᵀV
+        key_projection    N·k·h·d_k MACs: EᵀK, the same weights whatever the input, where E is a table of its own:
+                          N·k parameters, or h·N·k parameters
+        value_projection  N·k·h·d_k MACs: FᵀV, N·k parameters, or h·N·k parameters, likewise, where F is another
+        projection        2·N·k·h·d_k MACs: both, with one table, N·k parameters
         scores            N·k·h·d_k MACs, h·N·k entries kept
         weighted_sum      N·k·h·d_k MACs
         out               N·h·d_k·d MACs
@@ -127,19 +129,22 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     front with zeros to P, a multiple of m, which is projected and attended over, as the public package does.
 
         qkv               P·d·3h·d_k MACs
-        landmarks         2P·h·d_k elements averaged
-        query_scores      P·m·h·d_k MACs, h·P·m entries kept
-        landmark_scores   m²·h·d_k MACs, h·m² entries
-        key_scores        m·P·h·d_k MACs, h·m·P entries
-        inverse           4·6·h·m³ MACs: six steps of an iteration of third order (equation 11)
-        query_inverse     h·P·m² MACs
-        key_weighted_sum  m·P·h·d_k MACs
-        weighted_sum      P·m·h·d_k MACs
-        conv              P·w·h·d_k MACs: every head's values, mixed over w tokens by its own w weights
+        landmarks         2P·h·d_k additions, where tokens are more than landmarks, as in the next five:
+        query_scores      P·m·h·d_k MACs, h·P·m entries kept, where N > m
+        landmark_scores   m²·h·d_k MACs, h·m² entries kept, where N > m
+        key_scores        m·P·h·d_k MACs, h·m·P entries kept, where N > m
+        key_weighted_sum  m·P·h·d_k MACs, where N > m
+        inverse           4·I·h·m³ MACs, h·m comparisons, where N > m: I steps of an iteration of third order
+                          (equation 11), six by default
+        query_inverse     h·P·m² MACs, where N > m
+        weighted_sum      P·m·h·d_k MACs, or N²·h·d_k MACs
+        conv              P·w·h·d_k MACs, h·w parameters, with `conv`: a head's values, mixed over w tokens
         out               N·h·d_k·d MACs
 
     Where there are no more tokens than landmarks, attention is exact, with the rows of full attention (as transformers
-    does where their numbers are equal).
+    does where their numbers are equal), P = N:
+
+        scores            N²·h·d_k MACs, h·N² entries kept, where N ≤ m
 
     The iteration starts from Aᵀ/(‖A‖₁‖A‖∞), per head and sample, ‖A‖∞ = 1. (transformers divides by the largest ‖A‖₁ of
     all heads and samples by default: a sample's result then depends on the other samples of the batch.)
@@ -326,14 +331,20 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     and every token reads the k answers. With {kind: dense, act: relu} after it, and `residual: {place: post}`, a block
     is ISAB(X) = MAB(X, H).
 
-        induced_q     k·d·h·d_k MACs, once for all samples: it works on weights only
-        induced_kv    N·d·2h·d_k MACs
-        induced_…     2·k·N·h·d_k MACs, h·k·N entries kept: the points' scores and weighted sum
-        induced_out   k·h·d_k·d MACs
-        induced_rff   k·d² MACs
-        q, out        N·d·h·d_k MACs each
-        kv            k·d·2h·d_k MACs
-        scores, …     2·N·k·h·d_k MACs, h·N·k entries kept
+        points                k·d parameters
+        induced_q             k·d·h·d_k MACs, (d + β)·h·d_k parameters, once for all samples: it works on weights only
+        induced_kv            N·d·2h·d_k MACs, (d + β)·2h·d_k parameters
+        induced_scores        k·N·h·d_k MACs, h·k·N entries kept
+        induced_weighted_sum  k·N·h·d_k MACs
+        induced_out           k·h·d_k·d MACs, (h·d_k + β)·d parameters, with an `output_projection`
+        induced_norm          k·d elements, 2d parameters, where there is a norm
+        induced_rff           k·d² MACs, d² + d parameters, with `induce: mab`
+        induced_rff_norm      k·d elements, 2d parameters, where there is a norm
+        q                     N·d·h·d_k MACs
+        kv                    k·d·2h·d_k MACs
+        scores                N·k·h·d_k MACs, h·N·k entries kept
+        weighted_sum          N·k·h·d_k MACs
+        out                   N·h·d_k·d MACs, with an `output_projection`
 
     Queries are scaled by 1/√d_k per head; the authors' code divides by √d, and adds the projected queries instead of
     I and X: the same cost.

@@ -49,15 +49,17 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
 
     N tokens of width d, E·d channels with E `expand`, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
 
-        in_proj   N·d·2E·d MACs: u and the gate z
-        conv      (N + W - 1)·W·E·d MACs: causal, depthwise; what sticks out behind the tokens is computed and dropped
-        x_proj    N·E·d·(R + 2S) MACs: Δ, B and C of every token
-        dt_proj   N·R·E·d MACs, then softplus
-        decay     A = -exp(A_log), E·d·S numbers, once
-        scan      h_t = exp(Δ_t A)∘h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t: N·E·d·S MACs of the read-out, by convention
-                  5 FLOPs per number of the state and step, which counters of products see nothing of, in N steps
-        skip      y + D∘u;  gate  y∘silu(z)
-        out_proj  N·E·d² MACs
+        in_proj   N·d·2E·d MACs, d·2E·d parameters: u and the gate z
+        conv      (N + W - 1)·W·E·d MACs, (W + 1)·E·d parameters: causal, depthwise; what sticks out behind the tokens
+                  is computed and dropped
+        x_proj    N·E·d·(R + 2S) MACs, E·d·(R + 2S) parameters: Δ, B and C of every token
+        dt_proj   N·R·E·d MACs, (R + 1)·E·d parameters, then softplus
+        decay     E·d·S parameters: A = -exp(A_log), once
+        scan      h_t = exp(Δ_t A)∘h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t: N·E·d·S MACs of the read-out, and by
+                  convention N·E·d·(5S + 1) FLOPs, which counters of products see nothing of, in N steps
+        skip      2·N·E·d FLOPs, E·d parameters: y + D∘u
+        gate      y∘silu(z)
+        out_proj  N·E·d² MACs, E·d² parameters
 
     W `conv`. The scan runs as a loop whose state is E·d·S numbers, whatever N is.
     """
@@ -130,14 +132,17 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     N tokens of width d, E·d channels with E `expand`, in h = E·d/P heads of P = `head_dim`, S numbers of state for
     each, B and C of S numbers for each of G `groups` of heads; N is padded to P' = C·Q tokens, C chunks of Q.
 
-        in_proj             N·d·(2E·d + 2GS + h) MACs: the gate z, u, B, C and the step Δ
-        conv                (N + W - 1)·W·(E·d + 2GS) MACs: causal, depthwise; what sticks out is computed and dropped
+        in_proj             N·d·(2E·d + 2GS + h) MACs, d·(2E·d + 2GS + h) parameters: the gate z, u, B, C and the step Δ
+        conv                (N + W - 1)·W·(E·d + 2GS) MACs, (W + 1)·(E·d + 2GS) parameters: causal, depthwise; what
+                            sticks out is computed and dropped
+        step, decay, skip   h parameters each: the bias of Δ, A and D
         local_scores        P'·Q·h·S MACs: CBᵀ inside the chunks, for every head; P'·Q·h entries kept
         local_weighted_sum  P'·Q·E·d MACs, behind the decays exp(Σ ΔA) from token to token
         state               P'·S·E·d MACs: what every chunk adds to the state
         carry               (C + 1)²·S·E·d MACs: the state before every chunk, by the decays from chunk to chunk
         read                P'·S·E·d MACs
-        out_proj            N·E·d² MACs, behind the skip D∘u, the gate and an RMS norm
+        norm                E·d parameters: an RMS norm, behind the skip D∘u and the gate
+        out_proj            N·E·d² MACs, E·d² parameters
 
     The same numbers as h_t = exp(Δ_t A)·h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t, A one number per head: S·E·d numbers
     carry all that was read.

@@ -88,14 +88,16 @@ class NonLocal(PooledKeyMixer, frozen=True, kw_only=True, tag="non_local"):
     N positions on a grid of one, two or three axes (space, or space and time), width d, inner width d'. Keys and values
     may be made of the map max-pooled (§3.3, "subsampling trick"): M positions then, else M = N.
 
-        pool           M·d·(pooled positions) comparisons
-        theta          N·d·d' MACs
-        phi, g         M·d·d' MACs each
+        pool           M·d·k comparisons, with pools of k positions
+        theta          N·d·d' MACs, (d + β)·d' parameters
+        phi, g         M·d·d' MACs, (d + β)·d' parameters each
         scores         N·M·d' MACs, N·M entries kept
         weighted_sum   N·M·d' MACs
-        w_z            N·d'·d MACs, then a norm (batch norm in the public code)
+        w_z            N·d'·d MACs, (d' + β)·d parameters
+        norm           N·d elements, 2d parameters, where there is a norm (batch norm in the public code)
 
-    All four are 1×1 convolutions with biases. The sum with x is the block's residual: `residual: {norm: none}`.
+    All four maps are 1×1 convolutions, β is 1 where they have biases, else 0. The sum with x is the block's residual:
+    `residual: {norm: none}`.
     """
 
     short_name = "Non-local block"
@@ -144,14 +146,15 @@ class Sagan(PooledKeyMixer, frozen=True, kw_only=True, tag="sagan"):
     N positions on a grid, width d, keys d/r wide (r = 8), values d/s wide. Scores are not scaled. The paper has two
     versions, and the public code is a third:
 
-        arXiv v1     h: d -> d, no output map                  value_reduction: 1, output_projection: false
-        arXiv v2     h: d -> d/8, then v: d/8 -> d             the defaults
-        public code  h: d -> d/2, keys and values max-pooled   value_reduction: 2, pool: 2
+    - arXiv v1: h: d -> d, no output map (value_reduction: 1, output_projection: false)
+    - arXiv v2: h: d -> d/8, then v: d/8 -> d (the defaults)
+    - public code: h: d -> d/2, keys and values max-pooled (value_reduction: 2, pool: 2)
 
-        f, g, h        N·d·(d/r), N·d·(d/r), N·d·(d/s) MACs, no biases
+        f, g           N·d·(d/r) MACs, d·(d/r) parameters each, no biases
+        h              N·d·(d/s) MACs, d·(d/s) parameters, no bias
         scores         N·M·d/r MACs, N·M entries kept, M = N or the pooled positions
         weighted_sum   N·M·d/s MACs
-        v              N·(d/s)·d MACs
+        v              N·(d/s)·d MACs, (d/s)·d parameters, with an `output_projection`
         gamma          1 parameter, which starts at 0 in the paper (here at 1, so that the layer does something)
 
     Keys and values are pooled after their maps, unlike the non-local block's. The sum with x is the block's residual:

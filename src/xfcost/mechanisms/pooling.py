@@ -51,11 +51,11 @@ def distances(queries: Sides, keys: Sides) -> Sides:
 class DecomposedBias(NamedTuple):
     """Bias of query i and key j: Σ over the axes a of qᵢ·R^a[iₐ - jₐ] (Li et al. 2022, §4.1, equation 4).
 
-    P queries and M keys of each of G groups (windows), h heads of width d_k; kₐ keys and qₐ queries along axis a. Where
-    one grid is finer, distances are counted in its steps.
+    Q queries of each of G groups (windows), h heads of width d_k; kₐ keys and qₐ queries along axis a, K = Σ kₐ. Where
+    one grid is finer, distances are counted in its steps: R = Σ (2·max(qₐ, kₐ) - 1) of them.
 
-        tables            Σ (2·max(qₐ, kₐ) - 1)·d_k parameters, for all heads; Σ qₐ·kₐ·d_k looked up, once for a batch
-        position_scores   G·h·P·d_k·Σ kₐ MACs
+        tables            R·d_k parameters, for all heads; Σ qₐ·kₐ·d_k looked up, once for a batch
+        position_scores   G·h·Q·d_k·K MACs
         spread            the sum of the terms for all pairs, from the last axis on; none for special tokens
 
     A `fused` kernel saves this bias for its backward pass. The tables' rows depend on the grid's sides: another
@@ -237,21 +237,25 @@ PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
 class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     """Multi-head pooling attention (Fan et al. 2021, §3.1): softmax(P(Q) P(K)ᵀ/√d_k) P(V), P strided pools.
 
-    N tokens on a grid of any rank come in, width d; d' goes out (`out_width`), h heads of d_k = d'/h. Kernels of k
-    positions, around their middle as padding has it; strides leave P queries, which go out, and M keys.
+    N tokens on a grid of any rank come in, e special ones among them, width d; d' goes out (`out_width`), h heads of
+    d_k = d'/h. Kernels of k positions (k_q for queries), around their middle as padding has it; strides leave P
+    queries, which go out, and M keys.
 
-        qkv            N·d·3d' MACs
-        pool_q, _k, _v P·k·d' and M·k·d' MACs: depthwise convolutions of d_k channels, the same for all heads, then a
-                       layer norm of d_k; or a maximum or a mean, without parameters
-        scores         P·M·d' MACs, h·P·M entries kept
-        weighted_sum   P·M·d' MACs
-        add_queries    P·d' additions (`residual_pooling`; Li et al. 2022, §4.1)
-        out            P·d'² MACs
+        qkv             N·d·3h·d_k MACs
+        pool_q          P·k_q·h·d_k MACs, k_q·d_k parameters, or 0 MACs, 0 parameters, where it pools
+        pool_k, pool_v  M·k·h·d_k MACs, k·d_k parameters each, or 0 MACs, 0 parameters, where it pools
+        norm_q          (e + P)·h·d_k elements of a layer norm, 2·d_k parameters, with pool_q
+        norm_k, norm_v  (e + M)·h·d_k elements of a layer norm, 2·d_k parameters each, with pool_k and pool_v
+        scores          (e + P)·(e + M)·h·d_k MACs, h·(e + P)·(e + M) entries kept
+        weighted_sum    (e + P)·(e + M)·h·d_k MACs
+        add_queries     (e + P)·h·d_k additions, or P·h·d_k additions, with `residual_pooling` (Li et al. 2022, §4.1)
+        out             (e + P)·h·d_k·d' MACs, (h·d_k + β)·d' parameters
 
-    A kernel of one position that takes no strides is no pool. Extra tokens ([CLS]) are not pooled, but normed as the
-    others. What joins the stream is pooled too: by a maximum of stride + 1 positions (`residual_pool`), after a
-    projection of what enters where the width grows (`residual_projection`). `bias: decomposed` adds `tables`,
-    `position_scores` and `spread` (mechanisms/pooling.py).
+    Pools are depthwise convolutions of d_k channels, the same for all heads, then a layer norm of d_k; or a maximum or
+    a mean, without MACs or parameters. A kernel of one position that takes no strides is no pool. Extra tokens ([CLS])
+    are not pooled, but normed as the others. What joins the stream is pooled too: by a maximum of stride + 1 positions
+    (`residual_pool`), after a projection of what enters where the width grows (`residual_projection`). `bias:
+    decomposed` adds `tables`, `position_scores` and `spread` (mechanisms/pooling.py).
     """
 
     short_name = "Pooling attention"
@@ -499,9 +503,10 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
 
     As `pooling`, with W×W tokens of the grid that comes in to a window: it is cut after pooling, so that kernels read
     across its borders, and queries, keys and values are padded by zeros up to whole windows, which are attended over.
-    G windows of W²/s_q² queries and W²/s_k² keys, s the strides:
+    G windows of T = W²/s_q² queries and S = W²/s_k² keys, s the strides:
 
-        scores         G·(W²/s_q²)·(W²/s_k²)·d' MACs
+        scores        G·T·S·h·d_k MACs, h·G·T·S entries kept
+        weighted_sum  G·T·S·h·d_k MACs
 
     In orders W is a window's side in keys, W/s_k here. Relative positions are those within a window, and their tables
     of one size whatever the grid.

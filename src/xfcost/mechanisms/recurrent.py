@@ -77,12 +77,15 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's map runs for all tokens at
     once, the state's map step by step.
 
-        input        N·d·g·h MACs, g·(d·h + h) parameters
-        recurrence   N·h·g·h MACs, g·(h² + h) parameters, N·h elements of the cell
+        input, forwards_input, backwards_input  N·d·g·h MACs, g·(d + β)·h parameters each, where it reads so
+        recurrence, forwards_recurrence, backwards_recurrence  N·h·g·h MACs, g·(h + β)·h parameters each, likewise where
+                     it reads so, and the cell's FLOPs
+        context      N·E·g·h MACs, E·g·h parameters, with `attend`: the memory's width is E
 
-    Each map has a bias of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` adds a second layer that
-    reads from the last token to the first, and concatenates both outputs (Schuster and Paliwal 1997): width 2·h, twice
-    the cost. A token reads all earlier tokens (or all) through a state of constant size.
+    β is 1 where there is a `bias`, else 0. Each map has one of its own, as in torch.nn.RNN, LSTM and GRU.
+    `bidirectional` adds a second layer that reads from the last token to the first, and concatenates both outputs
+    (Schuster and Paliwal 1997): width 2·h, twice the cost. A token reads all earlier tokens (or all) through a state of
+    constant size.
     """
 
     takes_state: ClassVar[bool] = True
@@ -302,14 +305,17 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     N steps, M tokens of the memory of width E, a state of h, k hidden units of the alignment.
 
-        keys          M·E·k MACs: U h_j for all tokens, once for all steps
-        query         N·h·k MACs
-        add, tanh     N·M·k elements
-        energies      N·M·k MACs, N·M entries
+        keys          M·E·k MACs, (E + β')·k parameters: U h_j for all tokens, once for all steps
+        query         N·h·k MACs, h·k parameters
+        add           N·M·k additions
+        tanh          N·M·k elements
+        energies      N·M·k MACs, N·M entries, k + β' parameters
         softmax       N·M elements
         weighted_sum  N·M·E MACs
+        gate_linear   N·h MACs, h + 1 parameters, with a `gate`
 
-    With a `gate`, c_t is multiplied by β_t = σ(w·s_{t-1} + b), h MACs per step (Xu et al. 2015, §4.2.1).
+    β' is 1 where the alignment has biases, else 0. With a `gate`, c_t is multiplied by β_t = σ(w·s_{t-1} + b), h MACs
+    per step (Xu et al. 2015, §4.2.1).
     """
 
     hidden: Width
@@ -353,7 +359,14 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="maxout"):
-    """The larger of every two of 2·l numbers U s_{t-1} + V x_t + C c_t (Bahdanau et al. 2015, appendix A.2.2)."""
+    """The larger of every two of 2·l numbers U s_{t-1} + V x_t + C c_t (Bahdanau et al. 2015, appendix A.2.2).
+
+    readout_state    N·h·2l MACs, (h + β)·2l parameters
+    readout_input    N·d·2l MACs, d·2l parameters
+    readout_context  N·E·2l MACs, E·2l parameters
+    readout_add      2·N·2l additions
+    readout_maxout   N·2l comparisons
+    """
 
     reads_state_before: ClassVar[bool] = True
 
@@ -365,7 +378,7 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.hidden
 
     def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
-        """N·(h + d + E)·2l MACs, 2·2·l·N additions, 2·l·N comparisons."""
+        """Rows of all steps."""
         n, outputs = place.grid.total, 2 * self.hidden
         state = linear("readout_state", "Readout: map of the state", n, units, outputs, bias=bias)
         # N of N + 1 joined states: a map of them merges steps and batch
@@ -382,7 +395,13 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
-    """tanh(x_t + L s_t + Z c_t), as wide as the input (Xu et al. 2015, equation 7; the tanh: their public code)."""
+    """tanh(x_t + L s_t + Z c_t), as wide as the input (Xu et al. 2015, equation 7; the tanh: their public code).
+
+    readout_state    N·h·d MACs, (h + β)·d parameters
+    readout_context  N·E·d MACs, (E + β)·d parameters
+    readout_add      2·N·d additions
+    readout_tanh     N·d elements of tanh
+    """
 
     reads_state_before: ClassVar[bool] = False
 
@@ -391,7 +410,7 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return place.dim
 
     def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
-        """N·(h + E)·d MACs, 2·d·N additions, d·N elements of tanh."""
+        """Rows of all steps."""
         n, d = place.grid.total, place.dim
         yield linear("readout_state", "Readout: map of the state", n, units, d, bias=bias)
         context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, d, bias=bias)
@@ -420,8 +439,9 @@ Start = Literal["zeros", "encoder", "backwards", "mean"]
 def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> Iterator[Operation]:
     """The decoder's first state of `numbers` elements, from the memory: tanh(W h + b).
 
-    backwards   h is the encoder's backward state at the first token (Bahdanau et al. 2015, A.2.2)
-    mean        h is the mean of all tokens (Xu et al. 2015, §3.1.2)
+    start_linear  E/2·s MACs, (E/2 + β)·s parameters for `backwards`: h is the encoder's backward state at the first
+                  token (Bahdanau et al. 2015, A.2.2); E·s MACs, (E + β)·s parameters for `mean`: h is the mean of all
+                  tokens (Xu et al. 2015, §3.1.2); s numbers, E wide
     """
     if start not in {"backwards", "mean"}:
         return

@@ -26,11 +26,13 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     gradient), width d, h heads of width d_k. R holds sinusoidal encodings of all T distances between a query and a key:
     T = n+m where causal, 2n+m-1 where both directions are read.
 
-        q                n·d·h·d_k MACs
+        q                n·d·h·d_k MACs; with `memory_queries` (n+m)·d·h·d_k MACs
         kv               (n+m)·d·2h·d_k MACs
-        r                T·d·h·d_k MACs, once for the whole batch
-        position_scores  n·T·h·d_k MACs, h·n·T entries kept where causal      (Q+v)(R·W_R)ᵀ
-        scores           n·(n+m)·h·d_k MACs, h·n·(n+m) entries   (Q+u)Kᵀ
+        content_bias     h·d_k parameters: Q+u; a `share`d one has 0 parameters here
+        r                T·d·h·d_k MACs, d·h·d_k parameters, once for the whole batch
+        position_bias    h·d_k parameters: Q+v, likewise, 0 parameters where shared
+        position_scores  n·T·h·d_k MACs: (Q+v)(R·W_R)ᵀ, h·n·T entries kept where causal, else 0 entries
+        scores           n·(n+m)·h·d_k MACs: (Q+u)Kᵀ, h·n·(n+m) entries kept
         weighted_sum     n·(n+m)·h·d_k MACs
         out              n·h·d_k·d MACs
 
@@ -130,9 +132,8 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     positions in all, over which attention goes as in Transformer-XL. A segment drives the n oldest positions out of the
     memory; every c of them are compressed to one, ⌊n/c⌋ in all, and as many of the oldest compressed ones are dropped.
 
-        compress (conv)  ⌊n/c⌋·c·d² MACs, c·d² + d parameters: a convolution of kernel and stride c
-        compress (mean)  ⌊n/c⌋·c·d elements
-        compress (max)   ⌊n/c⌋·c·d comparisons
+        compress  ⌊n/c⌋·c·d² MACs, c·d² + d parameters: a convolution of kernel and stride c; a mean, or a maximum of
+                  ⌊n/c⌋·c·d comparisons (else 0 comparisons), has 0 MACs and 0 parameters
 
     and `relative`'s rows. The paper compresses at a segment's end what the next one reads; here the next one does at
     its beginning, which gives the same numbers. The attention-reconstruction loss (§3.2) is of training only.

@@ -69,14 +69,14 @@ from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     """Two 3×3 convolutions, as in ResNet-18 and -34 (He et al. 2016, figure 5, left).
 
-    N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's width d'.
+    N tokens of width d on a grid of r axes; N' leave, N/s² with the stride s, of the stage's width d'.
 
-        conv1          9·N'·d·d' MACs, at the stride
-        conv2          9·N'·d'² MACs
-        shortcut_conv  N'·d·d' MACs, where s > 1 or d' ≠ d
-        norm           2d' parameters behind each
+        conv1                        3^r·N'·d·d' MACs, at the stride, 3^r·d·d' parameters
+        conv2                        3^r·N'·d'² MACs, 3^r·d'² parameters
+        shortcut_conv                N'·d·d' MACs, d·d' parameters, where s > 1 or d' ≠ d
+        norm1, norm2, shortcut_norm  N'·d' elements of a batch norm, 2d' parameters each, where there is a convolution
 
-    A token reads 5×5 neighbours. On a sequence or a volume the kernels have 3 or 27 positions.
+    A token reads 5×5 neighbours.
     """
 
     short_name = "Basic block"
@@ -100,19 +100,22 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
 class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     """1×1, 3×3 and 1×1 convolutions, each with its batch norm (He et al. 2016, figure 5, right).
 
-    N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's width d'; inside the width is w, and
-    the 3×3 convolution has g groups (ResNeXt's and RegNet's).
+    N tokens of width d on a grid of r axes; N' leave, N/s² with the stride s, of the stage's width d'; inside the width
+    is w, and the 3×3 convolution has g groups (ResNeXt's and RegNet's).
 
-        conv1          N·d·w MACs
-        conv2          9·N'·w²/g MACs, at the stride
-        conv3          N'·w·d' MACs
-        shortcut_conv  N'·d·d' MACs, where s > 1 or d' ≠ d
-        norm           twice their width in parameters behind each
+        conv1                 n·d·w MACs, d·w parameters
+        norm1                 n·w elements of a batch norm, 2w parameters
+        conv2                 3^r·N'·w²/g MACs, at the stride, 3^r·w²/g parameters, without `spatial`
+        norm2                 N'·w elements of a batch norm, 2w parameters
+        conv3                 N'·w·d' MACs, w·d' parameters
+        shortcut_conv         N'·d·d' MACs, d·d' parameters, where s > 1 or d' ≠ d
+        norm3, shortcut_norm  N'·d' elements of a batch norm, 2d' parameters each, where there is a convolution
 
-    `stride_on: 1x1` is the paper's first version: conv1 has the stride, N'·d·w MACs, and what it leaves out is read by
-    nothing. With `squeeze: r` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how wide
-    as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to r·d (of
-    the block's input) and back, and a sigmoid that multiplies every token. That mixes globally, content-dependent.
+    n = N; `stride_on: 1x1` is the paper's first version: conv1 has the stride, n = N', and what it leaves out is read
+    by nothing. With `squeeze` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how wide
+    as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to
+    `squeeze`·d (of the block's input) and back, and a sigmoid that multiplies every token. That mixes globally,
+    content-dependent.
 
     `spatial` replaces the 3×3 by another mixer, w wide: its rows are called `spatial_…`.
     """
@@ -281,21 +284,22 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
     """1×1, depthwise W×W and 1×1 convolutions with batch norms; x is added where the shape stays.
 
     Sandler et al. 2018, §3.3, with ReLU6, 3×3 and an expansion of 6; MobileViT has Swish and expansions of 2 and 4
-    (Mehta and Rastegari 2022, §3.2). N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's
-    width d'; H hidden units.
+    (Mehta and Rastegari 2022, §3.2). N tokens of width d on a grid of r axes; N' leave, N/s² with the stride s, of the
+    stage's width d'; H hidden units.
 
-        expand_conv   N·d·H MACs; left out where H = d
-        conv          W²·N'·H MACs, at the stride
-        project_conv  N'·H·d' MACs, and no activation behind it
-        norm          twice their width in parameters behind each; an activation behind the first two
-        add           N'·d, where s = 1 and d' = d
+        expand_conv   N·d·H MACs, d·H parameters, where H ≠ d
+        expand_norm   N·H elements of a batch norm, 2H parameters, where H ≠ d
+        conv          W^r·N'·H MACs, at the stride, W^r·H parameters
+        norm          N'·H elements of a batch norm, 2H parameters
+        project_conv  N'·H·d' MACs, H·d' parameters, and no activation behind its norm
+        project_norm  N'·d' elements of a batch norm, 2d' parameters
+        add           N'·d additions, where s = 1 and d' = d
 
-    With `squeeze: r` squeeze-and-excitation stands before the projection: the mean over all N' tokens, H numbers, is
-    mapped to r·d (of the block's input) and back, and multiplies every token. That mixes globally, content-dependent.
-    This is EfficientNet's MBConv, with Swish and r = ¼ (Tan and Le 2019, §4 and Table 1).
+    With `squeeze` squeeze-and-excitation stands before the projection: the mean over all N' tokens, H numbers, is
+    mapped to `squeeze`·d (of the block's input) and back, and multiplies every token. That mixes globally,
+    content-dependent. This is EfficientNet's MBConv, with Swish and a squeeze of ¼ (Tan and Le 2019, §4 and Table 1).
 
-    No convolution has a bias but those of the squeeze: the norm behind it has. On a sequence or a volume the kernels
-    have W or W³ positions.
+    No convolution has a bias but those of the squeeze: the norm behind it has.
     """
 
     short_name = "Inverted residual"
@@ -379,15 +383,16 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
 class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     """n 3×3 convolutions with ReLU, then the maximum of disjoint 2×2 (Simonyan and Zisserman 2015, §2.1 and Table 1).
 
-    N tokens of width d on a grid become N/4 of the stage's width d'; a side that is odd loses its last position.
+    N tokens of width d on a grid of r axes become N' = N/2^r of the stage's width d'; a side that is odd loses its last
+    position.
 
-        conv1  9·N·d·d' MACs, 9·d·d' + d' parameters
-        conv2  9·N·d'² MACs, 9·d'² + d' parameters, and so on to the n-th
-        norm   N·d' elements behind each, if any
-        act    N·d' elements behind each
-        pool   N/4 maxima of 4, l = 2 along a side
+        conv1         3^r·N·d·d' MACs, (3^r·d + 1)·d' parameters
+        conv2, conv3  3^r·N·d'² MACs, (3^r·d' + 1)·d' parameters each, and so on to the n-th, where n > 1
+        norm…         N·d' elements of a batch norm behind each, 2d' parameters, where there is a norm
+        act…          N·d' elements of ReLU behind each
+        pool          N'·2^r·d' comparisons of disjoint windows, l = 2 along a side
 
-    A token that leaves reads (2n + 2)×(2n + 2) tokens. On a sequence or a volume the kernels have 3 or 27 positions.
+    A token that leaves reads (2n + 2)×(2n + 2) tokens.
     """
 
     short_name = "VGG block"
@@ -442,13 +447,13 @@ class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
 class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
 
-    N tokens on a grid, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
+    N tokens on a grid of r axes, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
 
-        conv   N·W²·d MACs, W²·d + d parameters
-        norm   N·d elements
-        fc1    N·d·H MACs
+        conv   N·W^r·d MACs, (W^r + 1)·d parameters
+        norm   N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
+        fc1    N·d·H MACs, (d + 1)·H parameters
         act    N·H elements
-        fc2    N·H·d MACs
+        fc2    N·H·d MACs, (H + 1)·d parameters
 
     The paper's residual has no norm before the block and LayerScale behind it: `residual: {norm: none, layer_scale:
     1.0e-6}`.

@@ -59,15 +59,28 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
     it isn't given); no biases. A head's γ = 1 - 2^(-5-i) makes D_nm = γ^(n-m) for m ≤ n, 0 else.
 
-        qkv        N·d·(2d + v) MACs; keys scaled by 1/√d_k; queries and keys turned by their positions (rotary)
-        core       (QKᵀ∘D)V, in one of three forms that give the same numbers:
-          parallel     N²·(d + v) MACs, h·N² entries: all products
-          chunkwise    chunks of c tokens, N padded to P': P'·c·(d + v) MACs inside them, P'·c·h entries; 2P'·d_k·v
-                       through the states, d_k·v numbers, which go on by γ^c from chunk to chunk
-          recurrent    S_n = γS_{n-1} + k_nᵀv_n, q_n S_n: 2N·d_k·v MACs in N steps, with one state
-        norm       every head's columns of a token by themselves (a group norm of h groups), without weights
-        gate_proj  N·d·v MACs;  gate  swish(g)∘y
-        out        N·v·d MACs
+        qkv        N·d·(2d + v) MACs, d·(2d + v) parameters; keys scaled by 1/√d_k; queries and keys turned by their
+                   positions (rotary)
+        norm       N·v elements: every head's columns of a token by themselves (a group norm of h groups), no weights
+        gate_proj  N·d·v MACs, d·v parameters
+        gate       swish(g)∘y
+        out        N·v·d MACs, v·d parameters
+
+    (QKᵀ∘D)V is computed in one of three forms that give the same numbers: `parallel`, all products,
+
+        scores        N²·d MACs, h·N² entries, with that form
+        weighted_sum  N²·v MACs, with that form
+
+    `chunkwise`, in chunks of c tokens, N padded to P', with states of d_k·v numbers, which go on by γ^c from chunk to
+    chunk,
+
+        local_scores        P'·c·d MACs, P'·c·h entries, with that form
+        local_weighted_sum  P'·c·v MACs, with that form
+        state, read         P'·d_k·v MACs each, with that form
+
+    or `recurrent`, S_n = γS_{n-1} + k_nᵀv_n, q_n S_n, in N steps, with one state:
+
+        scan          2N·d_k·v MACs, with that form
 
     What the public code divides scores by, to keep them in the range of half precision, the norm cancels: left out.
     """
@@ -329,13 +342,15 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
 
     N tokens of width d; no biases.
 
-        shift, mix               the token before, three mixtures
-        key, value, receptance   N·d² MACs each
-        decay                    w = -exp(·), d numbers, once
+        shift                    N·d elements written: the token before
+        mix                      3·d parameters: three mixtures
+        key, value, receptance   N·d² MACs, d² parameters each
+        decay                    d parameters: w = -exp(·), once
         wkv                      Σ_j exp((t-1-j)w + k_j) v_j + exp(u + k_t) v_t over the sum of its weights, scaled by
-                                 the largest of them: by convention 21 FLOPs and 2 comparisons per channel and
-                                 step, which counters of products see nothing of, in N steps
-        gate, output             N·d² MACs
+                                 the largest of them: by convention 21·N·d FLOPs and 2·N·d comparisons, which
+                                 counters of products see nothing of, in N steps; u has d parameters
+        gate                     4·N·d FLOPs: a sigmoid, and the product
+        output                   N·d² MACs, d² parameters
     """
 
     short_name = "RWKV time mixing"
@@ -374,9 +389,10 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
 
     x' and x'' are mixed with the token before. N tokens of width d, H = `hidden` (4·d where it isn't given); no biases.
 
-        key          N·d·H MACs
-        value        N·H·d MACs
-        receptance   N·d² MACs
+        mix          2·d parameters
+        key          N·d·H MACs, d·H parameters
+        value        N·H·d MACs, H·d parameters
+        receptance   N·d² MACs, d² parameters
     """
 
     short_name = "RWKV channel mixing"

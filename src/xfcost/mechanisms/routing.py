@@ -47,21 +47,28 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     are nearest to its centroid, so a token may be in several clusters (its answers' mean is taken) or in none (it
     reads nothing, its answer is zero). Centroids are no parameters: a moving average of their members, in training.
 
-        qkv           N·d·3H·d_k MACs; `qv` N·d·2H·d_k where queries are the keys (`shared_qk`)
+        qkv           N·d·3H·d_k MACs, (d + β)·3H·d_k parameters, or where queries are the keys (`shared_qk`):
+        qv            N·d·2H·d_k MACs, (d + β)·2H·d_k parameters, with `shared_qk`
         normalize     queries and keys to length 1
-        distances     2·H·N·k·d_k MACs, 2·H·N·k entries kept; half of it with `shared_qk`
-        choose        k lists of N per head sorted for their top w; keys too, unless they are the queries
-        gather        3·H·k·w·d_k elements moved
-        scores        H·k·w·(w + m)·d_k MACs, H·k·w·(w + m) entries kept, with m memory keys per cluster
-        weighted_sum  likewise
-        average       H·k·w·d_k added where they came from, divided by how many came
+        distances     2·H·N·k·d_k MACs, 2·H·N·k entries kept; with `shared_qk` H·N·k·d_k MACs, H·N·k entries
+        choose        H·k·N·⌈log₂ N⌉ comparisons: lists of N are sorted for their top w
+        choose_keys   H·k·N·⌈log₂ N⌉ comparisons, unless they are the queries, with `shared_qk`
+        gather        3·H·k·w·d_k elements written
+        memory_keys, memory_values  k·m·H·d_k parameters each, with m memory keys per cluster
+        scores        H·k·w·(w + m)·d_k MACs, H·k·w·(w + m) entries kept
+        weighted_sum  H·k·w·(w + m)·d_k MACs
+        average       H·k·w·(d_k + 1) elements written where they came from, divided by how many came
         out           N·h·d_k·d MACs
 
     With neither `clusters` nor `window` k is √N and w is √N: O(N√N·d). With `window` alone k = N/w, as in
     routing-transformer 1.6.1: the distances are N²·d/w. With `clusters` alone w = N/k: the scores are N²·d/k.
 
-    `local_heads` of the h heads read their block and the one before it (and after it, where nothing is causal) in place
-    of clusters, as in the published models: G blocks of b tokens, H_l·G·b·2b·d_k MACs in either product.
+    `local_heads` of the h heads, H_l, read their block and the one before it (and after it, where nothing is causal) in
+    place of clusters, as in the published models: G blocks of b tokens, t = 2 or 3 of them.
+
+        local_qkv           N·d·3H_l·d_k MACs, (d + β)·3H_l·d_k parameters, with `local_heads`
+        local_scores        H_l·G·b·t·b·d_k MACs, H_l·G·b·t·b entries kept, with `local_heads`
+        local_weighted_sum  H_l·G·b·t·b·d_k MACs, with `local_heads`
     """
 
     short_name = "Routing attention"

@@ -22,26 +22,32 @@ from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tenso
 class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
 
-    N tokens, width d, h heads, all heads d wide. A token reads s = w/2 tokens on each side and itself, w + 1 in all;
-    causal, itself and the w - 1 before it (Mistral's window, Jiang et al. 2023, §2). With a dilation it reads every
-    δ-th token: the tokens of one residue class modulo δ are a sequence of their own, and run as one.
+    N tokens, width d, h heads of width d_k, h_kv = h of keys and values unless `kv_heads` are given. A token reads s =
+    w/2 tokens on each side and itself, w + 1 in all; causal, itself and the w - 1 before it (Mistral's window, Jiang et
+    al. 2023, §2). With a dilation it reads every δ-th token: the tokens of one residue class modulo δ are a sequence of
+    their own, and run as one.
 
     It runs as in the public implementation. N is padded to P, a multiple of w·δ; padding is projected and attended
     over like tokens, and masked. Queries and keys are cut into chunks of 2s that overlap by s, and the scores in the
     chunks laid out as a band of 3s keys per query:
 
-        qkv           P·d·3d MACs
-        scores        (P/s - δ)·(2s)²·d MACs, P·h·3s entries kept; causal, blocks of s queries by 3s keys: P·3s·d MACs
-        softmax       P·h·3s elements
-        weighted_sum  P·3s·d MACs
-        out           P·d² MACs
+        qkv           P·d·(h + 2h_kv)·d_k MACs, (d + β)·(h + 2h_kv)·d_k parameters
+        rotary        3·P·(h + h_kv)·d_k FLOPs, with `position: rope`
+        scores        (P/s - δ)·(2s)²·h·d_k MACs, P·h·3s entries kept; causal, blocks of s queries by 3s keys:
+                      P·3s·h·d_k MACs
+        softmax       P·h·(3s + g) elements
+        weighted_sum  P·3s·h·d_k MACs
+        out           P·h·d_k·d MACs
 
     The first g tokens are global: all tokens read them, beside their band, and they read all tokens, by projections of
     their own (`global_projections`; without them, by those of all).
 
-        global_kv, global_q                         2·P·d² and g·d² MACs
-        global_key_scores, global_key_weighted_sum  P·g·d MACs each, P·h·g entries kept
-        global_scores, global_weighted_sum          g·P·d MACs each, h·g·P entries kept
+        global_q                 g·d·h·d_k MACs, (d + β)·h·d_k parameters, with `global_projections`, and
+        global_kv                P·d·2h·d_k MACs, (d + β)·2h·d_k parameters, with them; 0 MACs without global tokens
+        global_key_scores        P·g·h·d_k MACs, P·h·g entries kept, with global tokens
+        global_key_weighted_sum  P·g·h·d_k MACs, with global tokens
+        global_scores            g·P·h·d_k MACs, h·g·P entries kept, with global tokens
+        global_weighted_sum      g·P·h·d_k MACs, with global tokens
 
     The band is computed for the global tokens too, then overwritten, as in the public implementation.
 
@@ -250,15 +256,26 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     The text's part runs in blocks of b = r + 1 queries and three blocks of keys, as in the public implementation (which
     runs up to 1,024 tokens as one masked product: the same numbers). Queries are padded to P, whole blocks:
 
-        qkv            N·d·3d MACs
-        scores         P·3b·d MACs, P·h·3b entries kept; weighted_sum as much
-        global_key_scores, global_key_weighted_sum   P·g·d MACs each
-        global_scores  g·N·d MACs, h·g·N entries kept; global_weighted_sum as much
-        out            N·d² MACs
+        qkv                      N·d·3h·d_k MACs, with `share_projections`
+        scores                   P·3b·h·d_k MACs, P·h·3b entries kept
+        softmax                  P·h·(3b + g) elements
+        weighted_sum             P·3b·h·d_k MACs
+        global_key_scores        P·g·h·d_k MACs, P·h·g entries kept, with global tokens
+        global_key_weighted_sum  P·g·h·d_k MACs, with global tokens
+        global_scores            g·N·h·d_k MACs, h·g·N entries kept, with global tokens
+        global_weighted_sum      g·N·h·d_k MACs, with global tokens
+        out                      N·h·d_k·d MACs; without `share_output` n·h·d_k·d MACs
+        global_out               g·h·d_k·d MACs, (h·d_k + β)·d parameters, without `share_output`
 
     Without `share_projections` each of the four parts (long-to-long, long-to-global, global-to-global, global-to-long)
-    has keys and values of its own, and each kind of token its queries: 10·d² parameters instead of 3·d², N·d·5d MACs.
-    Without `share_output` global tokens have an output projection of their own.
+    has keys and values of its own, and each kind of token its queries: 10·d² parameters instead of 3·d², 5·N·d² MACs,
+    where heads are d wide together.
+
+        long_qkv    n·d·3h·d_k MACs, (d + β)·3h·d_k parameters, without `share_projections`
+        l2g_kv      g·d·2h·d_k MACs, (d + β)·2h·d_k parameters, without `share_projections`
+        global_qkv  g·d·3h·d_k MACs, (d + β)·3h·d_k parameters, without `share_projections`
+        g2l_kv      n·d·2h·d_k MACs, (d + β)·2h·d_k parameters, without `share_projections`
+
 
     ETC's relative position labels are left out: a table of vectors per label, scored against every query.
     """

@@ -50,16 +50,18 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     public implementations, tokens of a chunk read each other whether or not they share a bucket. The rounds are then
     weighted by their softmax normalisers.
 
-        query_key, value  N·d·h·d_k MACs each
-        rotate            R·N·h·d_k·b/2 MACs; b = 2N/c buckets (§2): quadratic in N. Factorised buckets
-                          b = b₁·b₂ take (b₁ + b₂)/2 columns, any fixed count is linear in N
-        hash              R·N·h·b comparisons
-        sort              R·h·N·log₂N comparisons
-        scores            R·N·2c·h·d_k MACs, R·h·N·2c entries kept
-        weighted_sum      R·N·2c·h·d_k MACs
-        out               N·h·d_k·d MACs
+        query_key, value  P·d·h·d_k MACs, (d + β)·h·d_k parameters each
+        rotate            R·P·h·d_k·b/2 MACs, where there are several chunks
+        hash              R·P·h·b comparisons, where there are several chunks
+        sort              R·h·P·⌈log₂ P⌉ comparisons, where there are several chunks
+        scores            R·P·2c·h·d_k MACs, R·h·P·2c entries kept; full, N²·h·d_k MACs, h·N² entries
+        weighted_sum      R·P·2c·h·d_k MACs; full, N²·h·d_k MACs
+        out               P·h·d_k·d MACs
 
-    Up to c tokens there is one chunk, and attention is full; more tokens are padded to whole chunks.
+    There are b = 2P/c buckets (§2), so that hashing is quadratic in N; any fixed number is linear. Factorised buckets
+    b₁·b₂ take (b₁ + b₂)/2 columns: b is then their sum.
+
+    Up to c tokens there is one chunk, P = N, and attention is full; more tokens are padded to P, whole chunks.
     """
 
     short_name = "LSH attention"
@@ -293,23 +295,27 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     the blocks of keys and values. A block's queries read their own block and their sorted one.
 
         qkv            N·d·3h·d_k MACs
-        pool           means of blocks: 2·N·h·d_k elements
+        pool           2·P·h·d_k additions: means of blocks; causal, of keys alone: P·h·d_k additions
         sort_scores    u²·h·d_k MACs, h·u² entries kept
-        sort_logits    log(relu(score) + ε) / temperature: 5·h·u² elements
-        balance        `iterations`·2 log-sum-exps over h·u² elements, and what they subtract
-        reorder        2·u²·b·h·d_k MACs: N²·d/b, for a soft permutation mixes all blocks
-        scores         N·2b·h·d_k MACs, h·N·2b entries kept
-        weighted_sum   N·2b·h·d_k MACs
+        sort_logits    5·h·u² FLOPs: log(relu(score) + ε) / temperature; causal, h·u² FLOPs of the temperature
+        balance        (10·I + 1)·h·u² FLOPs: I iterations of 2 log-sum-exps, and what they subtract; causal,
+                       5·h·u·v FLOPs of a softmax
+        reorder        2·t·v·b·h·d_k MACs: N²·d/b, for a soft permutation mixes all blocks
+        scores         P·2b·h·d_k MACs, P·h·2b entries kept; with `sortcut` P·t·b·h·d_k MACs, P·h·t·b entries
+        weighted_sum   P·2b·h·d_k MACs; with `sortcut` P·t·b·h·d_k MACs
         out            N·h·d_k·d MACs
 
-    Values are sorted like the keys; the public non-causal implementation uses the sorted keys as values.
+    P = u·b; v = u blocks are sorted to t = u of them, unless there is a null block or a `sortcut`. Values are sorted
+    like the keys; the public non-causal implementation uses the sorted keys as values.
 
-    Causal, a block sorts what lies before it: u blocks and a learned null block, which the first reads. Queries are
-    pooled as the running mean at the block's first token. Rows are balanced alone (a softmax), for the sum of a column
-    runs over later blocks.
+    Causal, a block sorts what lies before it: u blocks and a learned null block, which the first reads, v = u + 1.
+    Queries are pooled as the running mean at the block's first token. Rows are balanced alone (a softmax), for the sum
+    of a column runs over later blocks.
 
-    `sortcut` (§3.4): every query reads the first k sorted blocks and no block of its own: 2·k·u·b·h·d_k MACs reorder,
-    N·k·b·h·d_k score.
+        null_keys, null_values  h·d_k parameters each, with `causal`
+
+    `sortcut` (§3.4): every query reads the first t = k sorted blocks (u, where there are no more) and no block of its
+    own.
     """
 
     block: Annotated[Length, Letter("b")] = 64

@@ -36,15 +36,22 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     N tokens padded up to u blocks of l (the stride), P = u·l. The first factor A⁽¹⁾, `local`, and the second A⁽²⁾,
     `long`, of token i, causal:
 
-        strided   local {i-l, …, i}, l + 1 keys       long {j ≤ i: (i - j) mod l = 0}
-        fixed     local {j ≤ i of its own block}      long {j ≤ i: j mod l ≥ l - c}, the last c cells of every block
+    - strided: local {i-l, …, i}, l + 1 keys; long {j ≤ i: (i - j) mod l = 0}
+    - fixed: local {j ≤ i of its own block}; long {j ≤ i: j mod l ≥ l - c}, the last c cells of every block
 
     Without causality, which the paper has no need of, the same holds to both sides. Each runs as dense products:
 
-        local   blocks of l queries × (their own and, strided, the block before: 2l; both ways 3l), P·l·h·d_k MACs
-                per block of keys, twice (scores, weighted sum)
-        long    strided: l residue classes of u × u tokens, P²/l·h·d_k MACs, twice
-                fixed: P queries × u·c cells, c times as many
+        qkv                 N·d·h·(2·d_q + d_k) MACs, (d + β)·h·(2·d_q + d_k) parameters
+        local_scores        P·m·H·d_q MACs, H·P·m entries kept, where a block uses it
+        local_weighted_sum  P·m·H·d_k MACs, where a block uses it
+        long_scores         P·n·H·d_q MACs, H·P·n entries kept, where a block uses it
+        long_weighted_sum   P·n·H·d_k MACs, where a block uses it
+        out                 N·h·d_k·d MACs
+
+    Width d, h heads, of which H = h use a factor (or half of them), d_q = d_k wide for queries and keys unless
+    `key_dim` says otherwise. Local are blocks of l queries × m keys, their own l and, strided, those of the block
+    before, 2l, or both ways 3l. Long are, strided, l residue classes of u × u tokens, n = u, and fixed P queries × n =
+    u·c cells.
 
     `integration` is how a block uses the two (§5.1): one of them alone, for blocks that take turns (equation 6);
     `merged`, one softmax over their union (equation 7), keys of both counted once; `heads`, the first half of the heads

@@ -49,11 +49,11 @@ from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Saved, Tensor, Tensors,
 class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
     """SRA: softmax(Q K'ᵀ/√d_k) V' with K', V' from a grid reduced R times along each side (Wang et al. 2021, §3.3).
 
-    N tokens on a grid, width d, h heads of width d_k, R the `reduction`, M = N/R² keys.
+    N tokens on a grid of r axes, width d, h heads of width d_k, R the `reduction`, M = N/R^r keys.
 
         q             N·d·h·d_k MACs
-        reduce        M·R²·d·d MACs, R²·d² + d parameters: an R×R convolution of stride R
-        norm          M·d elements
+        reduce        M·R^r·d² MACs, (R^r·d + 1)·d parameters: an R×R convolution of stride R, where R > 1 or `pooled`
+        norm          M·d elements of a layer norm, 2d parameters, where R > 1 or `pooled`
         kv            M·d·2h·d_k MACs
         scores        N·M·h·d_k MACs, h·N·M entries kept
         weighted_sum  N·M·h·d_k MACs
@@ -63,7 +63,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
     in the public code: what R doesn't divide is in no patch, and no other token reads it.
 
     Linear SRA (Wang et al. 2022, PVT v2, §3.1) `pooled` to P×P by an adaptive average, whatever N; a 1×1 convolution,
-    the norm and a GELU follow. M is then P², and the cost linear in N.
+    the norm and a GELU follow. M is then P^r, R = 1 in the rows, and the cost linear in N.
     """
 
     non_causal_reason: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
@@ -196,15 +196,18 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     keys and, with the same weights, M values of them. One learned null key and value stand before them.
 
         qkv           N·d·3h·d_k MACs
-        compress      2·M·κ·(h·d_k)²/g MACs (mean: 2·M·κ·h·d_k elements, max: as many comparisons)
-        scores        N·(M + 1)·h·d_k MACs, h·N·(M + 1) entries kept
-        weighted_sum  N·(M + 1)·h·d_k MACs
+        compress      2·M·κ·(h·d_k)²/g MACs, (κ·h·d_k/g + 1)·h·d_k parameters; of a mean or a maximum, 0 MACs and
+                      0 parameters
+        null          2·h·d_k parameters, with a `null_key`
+        compressed_scores        N·(M + t)·h·d_k MACs, h·N·(M + t) entries kept
+        compressed_weighted_sum  N·(M + t)·h·d_k MACs
         out           N·h·d_k·d MACs
 
-    Queries are not compressed: N²/c, and not the (N/c)² that a survey prints. As in the public package
-    memory-compressed-attention 0.0.7 (g = h there, 1 in the paper) zeros stand before the first token, so that a block
-    ends at the last one; causal, a token reads the blocks that end at it or before it, and the first tokens, before the
-    end of the first block, the null key alone. (The authors' own code appends the first token in its place.)
+    t is 1 where there is a null key, else 0. Queries are not compressed: N²/c, and not the (N/c)² that a survey prints.
+    As in the public package memory-compressed-attention 0.0.7 (g = h there, 1 in the paper) zeros stand before the
+    first token, so that a block ends at the last one; causal, a token reads the blocks that end at it or before it, and
+    the first tokens, before the end of the first block, the null key alone. (The authors' own code appends the first
+    token in its place.)
     """
 
     short_name = "Memory-compressed attention"
@@ -360,15 +363,17 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
 class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
     """Q, K and V each by a depthwise convolution, a batch norm and a linear map (Wu et al. 2021, CvT, §3.2).
 
-    N tokens on a grid, width d, h heads of width d_k, kernels of W×W padded by ⌊W/2⌋, R the `kv_stride`, M = ⌈√N/R⌉²
-    keys; e special tokens, which go round the convolutions.
+    N tokens on a grid of r axes, width d, h heads of width d_k, kernels of W×W padded by ⌊W/2⌋, R the `kv_stride`,
+    M = ⌈√N/R⌉² keys; e special tokens, which go round the convolutions.
 
-        q_conv         N·W²·d MACs, W²·d parameters, no bias
-        q_norm         N·d elements
+        q_conv         N·W^r·d MACs, W^r·d parameters, no bias
+        q_norm         N·d elements of a batch norm, 2d parameters
         q_join         (e+N)·d elements written, where there are special tokens
-        q_linear       (e+N)·d·h·d_k MACs
-        k_…, v_…       likewise, of M positions
-        scale          by 1/√(h·d_k), the whole width's root, as the public code has it
+        q_linear       (e+N)·d·h·d_k MACs, (d + β)·h·d_k parameters
+        k_conv, v_conv      M·W^r·d MACs each, W^r·d parameters
+        k_norm, v_norm      M·d elements of a batch norm each, 2d parameters
+        k_linear, v_linear  (e+M)·d·h·d_k MACs each, (d + β)·h·d_k parameters
+        scale          (e+N)·h·d_k multiplications by 1/√(h·d_k), the whole width's root, as the public code has it
         scores         (e+N)·(e+M)·h·d_k MACs, h·(e+N)·(e+M) entries kept
         weighted_sum   (e+N)·(e+M)·h·d_k MACs
         out            (e+N)·h·d_k·d MACs

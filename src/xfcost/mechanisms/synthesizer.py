@@ -37,19 +37,24 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
 
     N tokens, width d, h heads of width d_k. All forms are quadratic in N: B has h·N² entries, and
 
-        value          N·d·h·d_k MACs
+        value          N·d·h·d_k MACs, (d + β)·h·d_k parameters
+        hidden         N·d·h·d_k MACs, (d + β)·h·d_k parameters, of a dense form
+        factor_a       N·a·h·d_k MACs, h·(d_k + β)·a parameters, of a factorised dense form
+        factor_b       N·c·h·d_k MACs, h·(d_k + β)·c parameters, of a factorised dense form
+        synthesis      B, h·N² entries, by form:
+                       dense, N²·h·d_k MACs, h·(d_k + β)·N parameters; dense and factorised, 0 MACs, 0 parameters;
+                       random, 0 MACs, h·N² parameters; random and factorised, h·N²·k MACs, 2h·N·k parameters
+        softmax        h·N² elements
         weighted_sum   N²·h·d_k MACs
         out            N·h·d_k·d MACs
 
-    B is, by `form`:
+    β is 1 where there is a `projection_bias`, else 0. B is, by `form`:
 
-        dense              W₂·relu(W₁x) of every token alone. hidden: N·d·h·d_k MACs; synthesis: N²·h·d_k MACs, the
-                           work of QKᵀ, and h·d_k·N parameters
-        factorized_dense   the products of a and b = N/a numbers of every token (an outer product, laid out as a row):
-                           factor_a and factor_b: N·(a + b)·h·d_k MACs; synthesis: h·N² multiplications
-        random             h·N² numbers, learned or (trainable: false) drawn once: nothing to compute
-        factorized_random  R₁R₂ᵀ with R₁, R₂ of N×k per head: h·N²·k MACs, 2h·N·k parameters. Of low rank, and yet not
-                           linear in N: its softmax wants all entries
+    - `dense`: W₂·relu(W₁x) of every token alone, the work of QKᵀ
+    - `factorized_dense`: the products of a and c = N/a numbers of every token (an outer product, laid out as a row)
+    - `random`: h·N² numbers, learned or (trainable: false) drawn once: nothing to compute
+    - `factorized_random`: R₁R₂ᵀ with R₁, R₂ of N×k per head. Of low rank, and yet not linear in N: its softmax wants
+      all entries
 
     Random forms do their softmax once for the whole batch. Every form holds for its N only.
     """

@@ -35,11 +35,11 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
 
     N tokens of width d, k hidden units (the paper's D_S), chosen whatever N is: linear in N, and low-rank.
 
-        fc1   d·N·k MACs, N·k + k parameters: a hidden unit reads all N tokens
+        fc1   d·N·k MACs, (N + β)·k parameters: a hidden unit reads all N tokens
         act   k·d elements
-        fc2   d·k·N MACs, k·N + N parameters: a token reads the k hidden units, each out of all N tokens
+        fc2   d·k·N MACs, (k + β)·N parameters: a token reads the k hidden units, each out of all N tokens
 
-    Both tables grow with N, and another N needs new ones.
+    β is 1 where there are biases, else 0. Both tables grow with N, and another N needs new ones.
     """
 
     short_name = "Token-mixing MLP"
@@ -64,7 +64,7 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
 class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linear"):
     """ResMLP's cross-patch sub-layer: one N×N map over the tokens, alike in all channels (Touvron et al. 2021, §2).
 
-        linear   d·N² MACs, N² + N parameters
+        linear   d·N² MACs, (N + β)·N parameters, β being 1 where there is a bias, else 0
 
     As attention it mixes N² pairs, with weights that are learned and fixed; another N needs new ones.
     """
@@ -85,12 +85,12 @@ class Gmlp(HiddenUnits, StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"
     N tokens of width d, H hidden units. The unit splits them in two halves u, v and gives u ⊙ (W·norm(v) + b), W over
     the tokens, alike in all H/2 channels.
 
-        fc1            N·d·H MACs
+        fc1            N·d·H MACs, (d + 1)·H parameters
         act            N·H elements
-        gate_norm      N·H/2 elements
+        gate_norm      N·H/2 elements, H parameters, where there is a norm
         gate_spatial   (H/2)·N² MACs, N² + N parameters, which another N needs anew
-        gate_multiply  N·H/2 elements
-        fc2            N·(H/2)·d MACs
+        gate_multiply  N·H/2 multiplications
+        fc2            N·(H/2)·d MACs, (H/2 + 1)·d parameters
 
     Channel and token mixing share one residual: a gMLP block has no `mlp`.
     """

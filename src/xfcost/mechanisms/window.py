@@ -52,12 +52,12 @@ COSINE_KEYS: Final = "cosine keys"
 def scaled_cosine(tokens: Number, heads: Number, inner: Number, of: tuple[str, str]) -> Iterator[Operation]:
     """Scores cos(q, k)/τ of n tokens' queries and keys, h heads, h·d_k = `inner` (Liu et al. 2022, equation 2).
 
-        cosine_normalize    2·n·inner elements: queries and keys normalised to length 1
-        cosine_temperature  h learned logarithms of 1/τ, no more than log 100, and their exponentials; once
-        cosine_scale        n·inner multiplications: queries by their head's 1/τ
+        cosine_normalize    2·P·T·(3·d + h) FLOPs: queries and keys normalised to length 1
+        cosine_temperature  h parameters: logarithms of 1/τ, no more than log 100, and their exponentials; once
+        cosine_scale        P·T·d multiplications: queries by their head's 1/τ
 
-    The public implementations multiply the scores, h·n·T of them in windows of T tokens; queries multiplied before the
-    product give the same numbers for n·inner multiplications, eager and fused.
+    The public implementations multiply the scores, h·P·T² of them in P windows of T tokens; queries multiplied before
+    the product give the same numbers for P·T·d multiplications, h·d_k being d, eager and fused.
 
     Queries and keys are parts of the tensors `of`.
     """
@@ -114,10 +114,10 @@ def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]
     R = ∏(2W-1) offsets along r axes, each sign(x)·log₂(1 + |x|)/log₂8 of x = 8·offset/(W - 1):
 
         cpb_fc1      R·r·512 MACs, 512·r + 512 parameters
-        cpb_act      R·512 elements, ReLU
+        cpb_act      R·512 elements of ReLU
         cpb_fc2      R·512·h MACs, 512·h parameters, no bias
-        cpb_sigmoid  R·h elements: 16·sigmoid(x)
-        cpb_lookup   h·T² elements, for all pairs
+        cpb_sigmoid  R·h·4 FLOPs: 16·sigmoid(x)
+        cpb_lookup   h·T² elements written, for all pairs
 
     It is computed once per batch, and its parameters do not depend on the window. Public implementations take the
     sigmoid of all h·T² looked-up biases; this takes that of R·h, with the same result.
@@ -151,11 +151,18 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     tokens are projected and attended over, as in the public implementations. A window never exceeds the grid: a side
     that is not longer than the window is one window, which is then not shifted.
 
-        qkv            P·T·d·3d MACs; `qv` and `k`, where K's projection alone has no bias
+        qkv            P·T·d·3d MACs, (d + β)·3d parameters, or where K's projection alone has no bias:
+        qv             P·T·d·2d MACs, (d + 1)·2d parameters, with a bias of Q and V alone
+        k              P·T·d² MACs, d² parameters, with a bias of Q and V alone
+        relative_bias  R·h parameters, h·T² elements written, with `bias: relative`
         scores         P·T²·d MACs, P·h·T² entries kept
-        relative_bias  a table of (2W-1)² entries per head, added to P·h·T² scores
+        add_bias       P·h·T² additions, with a `bias`
+        softmax        P·h·T² elements
         weighted_sum   P·T²·d MACs
-        out            P·T·d² MACs
+        out            P·T·d² MACs, (d + β_o)·d parameters
+
+    R = (2W-1)² are the offsets of two tokens of a window; β and β_o are 1 where the projections and W_O have biases,
+    else 0.
 
     A shifted window rolls the grid by `shift` and masks pairs that the roll brought together.
 
@@ -347,14 +354,22 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
 
     N tokens, on lines of L tokens each (a row of an H×W grid has L = W), width d, h heads of width d_k = d/h.
 
-        qkv           N·d·3h·d_k MACs
-        scores        N·L·h·d_k MACs, h·N·L entries kept
-        weighted_sum  N·L·h·d_k MACs
-        out           N·h·d_k·d MACs
+        …qkv          N·d·3h·d_k MACs, (d + β)·3h·d_k parameters
+        scores        N·L·h·d_k MACs, h·N·L entries kept, where there is one axis
+        weighted_sum  N·L·h·d_k MACs, where there is one axis
+        …out          N·h·d_k·d MACs, (h·d_k + β)·d parameters
 
     On a square grid L = √N, so N√N·d. A row and then a column, as two sub-layers or two blocks, read the whole grid.
     `axis: all` runs every axis in parallel, each with projections of its own (8·d² on two axes), and adds what
-    they give, as the public axial-attention package does: a token then reads its row and its column, and no more.
+    they give, as the public axial-attention package does: a token then reads its row and its column, and no more. On
+    a grid of Z planes of H×W:
+
+        row_scores           N·W·h·d_k MACs, h·N·W entries kept, with `axis: all`
+        row_weighted_sum     N·W·h·d_k MACs, with `axis: all`
+        column_scores        N·H·h·d_k MACs, h·N·H entries kept, with `axis: all`
+        column_weighted_sum  N·H·h·d_k MACs, with `axis: all`
+        depth_scores         N·Z·h·d_k MACs, h·N·Z entries kept, with `axis: all`
+        depth_weighted_sum   N·Z·h·d_k MACs, with `axis: all`
 
     Causal attention masks later tokens of the line; all of them come later in raster order.
     """
