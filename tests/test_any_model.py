@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import xfcost
 from any_models import TOKENS, Model, Takes, X
@@ -11,7 +11,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.ledger import module_ledger
 
 
-def rows(ledger: xfcost.Ledger) -> list[tuple[str, int, int, int]]:
+def rows(ledger):
     return [(row.path, row.times, row.params, row.macs) for row in ledger.rows]
 
 
@@ -156,7 +156,7 @@ class TestBesideTheTrace:
         assert ledger.total("traced_flops") == ledger.total("flops") - 180
 
     def test_a_module_that_it_cannot_trace_is_told(self):
-        def shy(x: Tensor) -> Tensor:
+        def shy(x):
             if torch.jit.is_tracing():
                 raise ValueError("not in a trace")
             return x

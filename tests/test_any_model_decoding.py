@@ -30,9 +30,7 @@ from xfcost.counting.devices import read_devices
 from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger.device import DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.execution import Mode
 from xfcost.ledger.least_work import row_bytes
-from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model import alike_layers, decoding, targets
@@ -57,7 +55,7 @@ SMALL_LINEAR = {
     "linear_key_head_dim": 4, "linear_value_head_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
 }  # fmt: skip
 # Class -> its model_type and fields; three layers each, of which a window or a state may not grow.
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+MODELS = {
     "Qwen3ForCausalLM": ("qwen3", TEXT),
     "Qwen3MoeForCausalLM": ("qwen3_moe", TEXT | EXPERTS),
     "Gemma3ForCausalLM": ("gemma3_text", TEXT | {"sliding_window": 4, "sliding_window_pattern": 3}),
@@ -96,14 +94,14 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def config_of(folder: Path, name: str, **more: Any) -> str:
+def config_of(folder, name, **more):
     model_type, fields = MODELS[name]
     path = folder / "config.json"
     path.write_text(json.dumps({**fields, "model_type": model_type, "architectures": [name], **more}))
     return str(path)
 
 
-def real(name: str, **more: Any) -> Any:
+def real(name, **more):
     """The model itself, in float32 with random weights on the CPU."""
     model_type, fields = MODELS[name]
     torch.manual_seed(0)
@@ -113,7 +111,7 @@ def real(name: str, **more: Any) -> Any:
     return model
 
 
-def tensors_of(value: Any, seen: set[int]) -> list[torch.Tensor]:
+def tensors_of(value, seen):
     """Every tensor with an axis in a cache, once."""
     if id(value) in seen:
         return []
@@ -125,7 +123,7 @@ def tensors_of(value: Any, seen: set[int]) -> list[torch.Tensor]:
     return [tensor for one in (*inner, *attributes) for tensor in tensors_of(one, seen)]
 
 
-def ran(name: str, tokens: int) -> tuple[int, int]:
+def ran(name, tokens):
     """MACs of the step for the last of `tokens` tokens, and the bytes of the cache after it."""
     model = real(name)
     ids = torch.randint(3, 29, (B, tokens), generator=torch.Generator().manual_seed(0))
@@ -137,47 +135,42 @@ def ran(name: str, tokens: int) -> tuple[int, int]:
     return counter.get_total_flops() // 2, sum(one.nbytes for one in tensors_of(second[key], set()))
 
 
-def step(path: str, **options: Any) -> Ledger:
-    given: dict[str, Any] = {"mode": "decode", "N": N, "batch": B, "dtype": "float32"}
+def step(path, **options):
+    given = {"mode": "decode", "N": N, "batch": B, "dtype": "float32"}
     given |= {"trace": False, "mixing": False, "closed_form": False}
     return xfcost.analyze(path, **(given | options))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_decode_step_is_that_of_the_real_model(name: str, tmp_path: Path) -> None:
+def test_a_decode_step_is_that_of_the_real_model(name, tmp_path):
     ledger, (macs, cache) = step(config_of(tmp_path, name)), ran(name, N)
-    assert ledger.cache is not None
-    assert ledger.step is not None
     assert ledger.total("macs") == macs
     assert ledger.cache.bytes == ledger.step.cache_bytes == cache
     assert ledger.total("params") == sum(one.numel() for one in real(name).parameters())
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_cache_grows_as_the_real_one(name: str, tmp_path: Path) -> None:
+def test_a_cache_grows_as_the_real_one(name, tmp_path):
     cache = step(config_of(tmp_path, name)).cache
-    assert cache is not None
     assert ran(name, N + 1)[1] - cache.bytes == B * cache.bytes_per_token
     assert ran(name, 2 * N)[1] - cache.bytes == N * B * cache.bytes_per_token  # windows of 4 are full
 
 
-def test_windows_and_states_do_not_grow(tmp_path: Path) -> None:
+def test_windows_and_states_do_not_grow(tmp_path):
     gemma = step(config_of(tmp_path, "Gemma3ForCausalLM")).cache
     # of 3 layers the last is full; the others keep 4 - 1 tokens of 2 heads of 4 numbers, keys and values, in 4 bytes
-    assert gemma is not None
     assert gemma.state_bytes == 2 * B * 3 * 2 * 4 * 2 * 4
     assert gemma.recurrent_bytes == 0
     assert gemma.bytes_per_token == 2 * 4 * 2 * 4
     heads = {row.heads for row in step(config_of(tmp_path, "Gemma3ForCausalLM")).rows if row.fused}
     assert heads == {4}  # of queries, in groups of 2 that share keys, with a mask and without
     mamba = step(config_of(tmp_path, "FalconMambaForCausalLM")).cache
-    assert mamba is not None
     assert mamba.bytes == mamba.state_bytes == mamba.recurrent_bytes > 0
     assert mamba.bytes_per_token == 0
 
 
 # Class -> its fields, the codes of a token, and those of an encoder's text before them.
-CODES: dict[str, tuple[dict[str, Any], int, bool]] = {
+CODES = {
     "KyutaiSpeechToTextForConditionalGeneration": (
         TEXT | {"model_type": "kyutai_speech_to_text", "num_codebooks": 3, "codebook_vocab_size": 11, "ffn_dim": 24,
                 "audio_pad_token_id": 5, "sliding_window": 40, "codec_config": {}},
@@ -194,7 +187,7 @@ CODES: dict[str, tuple[dict[str, Any], int, bool]] = {
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_a_step_reads_the_codes_of_every_codebook(name: str, tmp_path: Path) -> None:
+def test_a_step_reads_the_codes_of_every_codebook(name, tmp_path):
     fields, codes, encodes = CODES[name]
     path = tmp_path / "config.json"
     path.write_text(json.dumps(fields | {"architectures": [name]}))
@@ -208,23 +201,21 @@ def test_a_step_reads_the_codes_of_every_codebook(name: str, tmp_path: Path) -> 
         with FlopCounterMode(display=False) as counter:
             model(**states, **{of_ids: ids[:, -1:]}, use_cache=True, **{cache_name(): cache})
     assert ledger.total("macs") == counter.get_total_flops() // 2
-    assert ledger.cache is not None
     assert ledger.cache.bytes == sum(one.nbytes for one in tensors_of(cache, set()))
     assert ledger.total("params") == sum(one.numel() for one in model.parameters())
 
 
-def test_experts_are_read_as_expected(tmp_path: Path) -> None:
+def test_experts_are_read_as_expected(tmp_path):
     ledger = step(config_of(tmp_path, "Qwen3MoeForCausalLM"))
     experts = 3 * 8 * (2 * 12 * 16 + 16 * 12)  # of 3 layers: 8 experts of a map to 2·12 and one back
     table, others = 29 * 16, (ledger.total("params") or 0) - 29 * 16 - experts
-    assert ledger.step is not None
     # each of 2 tokens chooses 2 of 8 experts: 8·(1 - (6/8)²) = 3.5 are read; of the table 2 rows of 16
     assert ledger.step.weight_bytes == pytest.approx(4 * (others + B * 16 + experts * 3.5 / 8))
     assert ledger.step.least_weight_bytes == 4 * (others + B * 16 + experts * 2 // 8)
     assert ledger.total("active_params") == others + table + experts * 2 // 8
 
 
-def test_a_prompt_is_counted_with_its_last_logits_and_its_cache(tmp_path: Path) -> None:
+def test_a_prompt_is_counted_with_its_last_logits_and_its_cache(tmp_path):
     path = config_of(tmp_path, "Qwen3ForCausalLM")
     prefill, decode = (step(path, mode=mode) for mode in ("prefill", "decode"))
     forward = xfcost.analyze(path, N=N, batch=B, trace=False, mixing=False)
@@ -235,23 +226,19 @@ def test_a_prompt_is_counted_with_its_last_logits_and_its_cache(tmp_path: Path) 
     assert (forward.total("macs") or 0) - (prefill.total("macs") or 0) == B * (N - 1) * 29 * 16
 
 
-def test_the_default_of_a_config_is_bfloat16(tmp_path: Path) -> None:
+def test_the_default_of_a_config_is_bfloat16(tmp_path):
     path = config_of(tmp_path, "Qwen3ForCausalLM")
     usual, wide = (xfcost.analyze(path, mode="decode", N=N, trace=False, **more) for more in ({}, {"dtype": "float32"}))
     assert usual.metadata.dtype == "bfloat16"
     assert "bfloat16: the default" in str(usual.metadata.default_note)
     assert wide.metadata.dtype == "float32"
     assert wide.metadata.default_note is None
-    assert usual.cache is not None
-    assert wide.cache is not None
     assert 2 * usual.cache.bytes == wide.cache.bytes
     assert xfcost.analyze(path, N=N, trace=False, mixing=False).metadata.dtype == "float32"
 
 
-def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path: Path) -> None:
+def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path):
     ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), on="h100-sxm", dtype="bfloat16")
-    assert ledger.on is not None
-    assert ledger.step is not None
     assert ledger.cache is not None
     bytes_ = ledger.step.weight_bytes + ledger.step.cache_bytes
     assert ledger.on.time.bytes == bytes_
@@ -261,18 +248,17 @@ def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "FalconMambaForCausalLM"])
-def test_a_step_of_many_samples_is_that_of_one_so_many_times(name: str, tmp_path: Path) -> None:
+def test_a_step_of_many_samples_is_that_of_one_so_many_times(name, tmp_path):
     one, many = (step(config_of(tmp_path, name), batch=batch, dtype="bfloat16") for batch in (1, 5))
     derived, on = at_batch(one, 5), read_devices("h100-sxm")
     assert step_bound(derived, on) == step_bound(many, on)
     assert memory_need(derived, None) == memory_need(many, None)
 
 
-def test_a_batch_at_a_rate_of_each_sample(tmp_path: Path) -> None:
+def test_a_batch_at_a_rate_of_each_sample(tmp_path):
     path = config_of(tmp_path, "Qwen3ForCausalLM")
-    given: dict[str, Any] = {"on": "h100-sxm", "dtype": "bfloat16"}
+    given = {"on": "h100-sxm", "dtype": "bfloat16"}
     (choice,) = step(path, **given, tokens_per_user=1e8).choices
-    assert choice.at_rate is not None
     assert choice.at_rate.limit == "rate"
     largest = choice.at_rate.batch or 0
     steps = [step(path, **given, batch=batch).on for batch in (largest, largest + 1)]
@@ -280,40 +266,37 @@ def test_a_batch_at_a_rate_of_each_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.rest
-def test_a_rate_of_each_sample_needs_the_step_of_one() -> None:
+def test_a_rate_of_each_sample_needs_the_step_of_one():
     model, options = real("Qwen3ForCausalLM"), {"mode": "decode", "on": "h100-sxm,l40s", "tokens_per_user": 1e6}
     one, two = (torch.zeros(batch, N, dtype=torch.int64) for batch in (1, 2))
-    found = xfcost.analyze(model, example_inputs={"input_ids": one}, trace=False, **options)  # type: ignore[arg-type]
+    found = xfcost.analyze(model, example_inputs={"input_ids": one}, trace=False, **options)
     assert [choice.at_rate is not None for choice in found.choices] == [True, True]
     with pytest.raises(UsageError, match=r"--tokens-per-user: .* their own batch, not 1; give inputs of one sample"):
-        xfcost.analyze(model, example_inputs={"input_ids": two}, trace=False, **options)  # type: ignore[arg-type]
+        xfcost.analyze(model, example_inputs={"input_ids": two}, trace=False, **options)
 
 
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
-def test_the_largest_n_fits_and_the_next_does_not(name: str, tmp_path: Path) -> None:
+def test_the_largest_n_fits_and_the_next_does_not(name, tmp_path):
     path = config_of(tmp_path, name, max_position_embeddings=2**20)
     found = step(path, on=SMALL).on
-    assert found is not None
     assert found.memory.largest_tokens is not None
     largest = found.memory.largest_tokens
-    fits = [step(path, on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]  # type: ignore[union-attr]
+    fits = [step(path, on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]
     assert fits == [True, False]
     path = config_of(tmp_path, name, max_position_embeddings=64)
     ends = step(path, on=SMALL).on
-    assert ends is not None
     assert (ends.memory.largest_tokens, ends.memory.positions) == (64, True)
 
 
-def test_a_causal_prompt_is_bound_by_the_pairs_that_are_kept(tmp_path: Path) -> None:
+def test_a_causal_prompt_is_bound_by_the_pairs_that_are_kept(tmp_path):
     ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill", on="h100-sxm", dtype="bfloat16")
     dense = sum(row.macs * row.times for row in ledger.rows if row.fused)
     assert dense == 3 * B * 4 * N * N * 2 * 4  # 3 layers, 4 heads, two products of width 4
-    assert ledger.on is not None
     kept = dense * (N + 1) // (2 * N)
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - dense + kept)
 
 
-def test_a_prompt_of_local_layers_is_bound_by_the_pairs_of_their_windows(tmp_path: Path) -> None:
+def test_a_prompt_of_local_layers_is_bound_by_the_pairs_of_their_windows(tmp_path):
     ledger = step(config_of(tmp_path, "Gemma3ForCausalLM"), mode="prefill", on="h100-sxm", dtype="bfloat16")
     # 4 heads, two products of width 4: a query of the two local layers meets itself and 3 before it, that of the
     # global layer all before it
@@ -321,12 +304,11 @@ def test_a_prompt_of_local_layers_is_bound_by_the_pairs_of_their_windows(tmp_pat
     each = B * 4 * 2 * 4
     cores = [(row.macs * row.times) for row in ledger.rows if row.fused]
     assert sum(cores) == 3 * each * dense
-    assert ledger.on is not None
     left_out = each * (2 * (dense - local) + dense - whole)
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
 
 
-def test_a_prompt_in_chunks_is_bound_by_the_pairs_within_them(tmp_path: Path) -> None:
+def test_a_prompt_in_chunks_is_bound_by_the_pairs_within_them(tmp_path):
     kinds = ["chunked_attention", "chunked_attention", "full_attention"]
     more = {"attention_chunk_size": 5, "layer_types": kinds}
     ledger = step(config_of(tmp_path, "Llama4ForCausalLM", **more), mode="prefill", on="h100-sxm", dtype="bfloat16")
@@ -335,21 +317,18 @@ def test_a_prompt_in_chunks_is_bound_by_the_pairs_within_them(tmp_path: Path) ->
     assert {pairs: row.times for pairs, row in cores.items()} == {33: 2, 78: 1}
     # 4 heads, two products of width 4; the class computes all 144 pairs
     assert {row.macs for row in cores.values()} == {B * 4 * 2 * 4 * 144}
-    assert ledger.on is not None
     left_out = B * 4 * 2 * 4 * (2 * (144 - 33) + 144 - 78)
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
 
 
 @pytest.mark.parametrize("tokens", [4, 5, 6, 8, 10, 11])
-def test_a_step_in_chunks_reads_the_keys_of_its_chunk(
-    tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_in_chunks_reads_the_keys_of_its_chunk(tokens, tmp_path, monkeypatch):
     kinds, kept = ["chunked_attention", "chunked_attention", "full_attention"], []
     more = {"attention_chunk_size": 5, "layer_types": kinds}
     ledger = step(config_of(tmp_path, "Llama4ForCausalLM", **more), N=tokens, on="h100-sxm", dtype="bfloat16")
     attend = nn.functional.scaled_dot_product_attention
 
-    def noted(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> Any:
+    def noted(query, key, value, attn_mask=None, **options):
         kept.append(key.shape[-2] if attn_mask is None else int(attn_mask[0].sum()))
         return attend(query, key, value, attn_mask=attn_mask, **options)
 
@@ -362,9 +341,6 @@ def test_a_step_in_chunks_reads_the_keys_of_its_chunk(
     # 4 heads in groups of 2, keys and values of width 4 in 2 bytes
     of_token, reads = B * 2 * 2 * 4 * 2, [row for row in ledger.rows if row.fused for _ in range(row.times)]
     assert ([row.pairs or tokens for row in reads], {row.heads for row in reads}) == (kept, {4})
-    assert ledger.on is not None
-    assert ledger.step is not None
-    assert ledger.cache is not None
     # the last 4 tokens of chunked layers are cached. A step reads those in memory: of a new chunk none
     held = 2 * min(tokens, 4) + tokens
     assert ledger.cache.bytes == of_token * held
@@ -376,7 +352,7 @@ def test_a_step_in_chunks_reads_the_keys_of_its_chunk(
 
 
 # Config -> figures in which transformers runs something else than the importer's spec.
-IMPORTED: dict[str, tuple[str, ...]] = {
+IMPORTED = {
     "gpt2": (), "llama-3.2-1b": (), "mistral-7b-v0.1": (), "mixtral-8x7b": (), "qwen2-0.5b": (),
     "bloom-560m": ("core_bytes",),  # its class has eager attention alone
     # it makes keys and values of all tokens again, where a spec multiplies the latent
@@ -387,7 +363,7 @@ IMPORTED: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", IMPORTED)
-def test_a_step_is_that_of_the_imported_spec(name: str, tmp_path: Path) -> None:
+def test_a_step_is_that_of_the_imported_spec(name, tmp_path):
     fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
     layers = {"num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"} & fields.keys()
     path = tmp_path / "config.json"
@@ -403,7 +379,7 @@ def test_a_step_is_that_of_the_imported_spec(name: str, tmp_path: Path) -> None:
 @pytest.mark.rest
 @pytest.mark.parametrize("mode", ["forward", "prefill"])
 @pytest.mark.parametrize("name", [*IMPORTED][:-1])  # T5 computes the logits of all positions of a prompt
-def test_a_pass_is_that_of_the_imported_spec(name: str, mode: Mode, tmp_path: Path) -> None:
+def test_a_pass_is_that_of_the_imported_spec(name, mode, tmp_path):
     fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(fields | dict.fromkeys({"num_hidden_layers", "n_layer"} & fields.keys(), 2)))
@@ -416,8 +392,7 @@ def test_a_pass_is_that_of_the_imported_spec(name: str, mode: Mode, tmp_path: Pa
     assert found.cache == spec.cache
 
 
-def figures(ledger: Ledger) -> dict[str, Any]:
-    assert ledger.step is not None
+def figures(ledger):
     totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
     cores = [(row.times, row_bytes(row, ledger)) for row in ledger.rows if row.fused]
     core_bytes = sum(times * moved[0] for times, moved in cores if moved is not None)
@@ -437,16 +412,14 @@ class Decoder(nn.Module):
         return {"logits": x_BNC @ keys.transpose(1, 2), "past_key_values": (keys,) if use_cache else None}
 
 
-def test_a_module_of_ones_own_decodes() -> None:
+def test_a_module_of_ones_own_decodes():
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     ledger = xfcost.analyze(Decoder(), example_inputs=inputs, N=N, mode="decode")
     # a map of 4 by 4 and 12 scores of width 4, of each of 2 samples
     assert ledger.total("macs") == B * (4 * 4 + N * 4)
-    assert ledger.cache is not None
     assert (ledger.cache.bytes, ledger.cache.bytes_per_token) == (B * N * 4 * 4, 4 * 4)
     form = ledger.module.closed_form if ledger.module else None
     # 16 MACs of the map and 4 of each score; a token of 4 numbers in 4 bytes; of 2 samples
-    assert form is not None
     assert (form.macs, form.cache) == ("8·N + 32", "32·N")
     assert "KV cache in N: 32·N bytes" in report_text(ledger)
     given = xfcost.analyze(Decoder(), example_inputs=inputs(N - 1), mode="decode")
@@ -466,17 +439,15 @@ class Named(nn.Module):
 
 
 @pytest.mark.parametrize("mode", ["prefill", "decode", "generate"])
-def test_a_cache_of_another_name(mode: Mode) -> None:
+def test_a_cache_of_another_name(mode):
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    given: dict[str, Any] = {"example_inputs": inputs, "N": N, "mode": mode, "on": SMALL, "mixing": False}
+    given = {"example_inputs": inputs, "N": N, "mode": mode, "on": SMALL, "mixing": False}
     given |= {"new_tokens": 5} if mode == "generate" else {}
     found = xfcost.analyze(Named(), cache_in="memory", cache_out="1", **given)
     usual = xfcost.analyze(Decoder(), **given)
     assert found.cache == usual.cache
     assert found.total("macs") == usual.total("macs")
     assert found.generation == usual.generation
-    assert found.on is not None
-    assert usual.on is not None
     assert (found.on.time, found.on.memory) == (usual.on.time, usual.on.memory)
 
 
@@ -513,10 +484,9 @@ OPTIONAL = transformers.DynamicCache | None
         ("cache", inspect.Parameter.empty, lambda y, cache: {"past_key_values": y, "cache": cache}),
     ],
 )
-def test_a_cache_is_found_by_its_type(takes: str, annotation: Any, returns: Any) -> None:
+def test_a_cache_is_found_by_its_type(takes, annotation, returns):
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     found = xfcost.analyze(Typed(takes, annotation, returns), example_inputs=inputs, N=N, mode="decode", mixing=False)
-    assert found.cache is not None
     assert (found.cache.bytes, found.cache.bytes_per_token) == (B * N * 2 * 4 * 4, 2 * 4 * 4)  # 2 of width 4, float32
 
 
@@ -529,7 +499,7 @@ def test_a_cache_is_found_by_its_type(takes: str, annotation: Any, returns: Any)
         ({"cache_in": "memory"}, "--cache-in memory: only --mode prefill, decode and generate have a cache"),
     ],
 )
-def test_a_cache_that_is_not_there(options: dict[str, Any], words: str) -> None:
+def test_a_cache_that_is_not_there(options, words):
     ids = {"input_ids": torch.zeros(B, N, dtype=torch.long)}
     with pytest.raises(UsageError, match=words):
         xfcost.analyze(Named(), example_inputs=ids, **options)
@@ -553,15 +523,15 @@ class Keywords(Decoder):
         (Keywords, {"cache_in": "other", "cache_out": "memory"}, "--cache-in other: Keywords does not read it"),
     ],
 )
-def test_a_message_names_the_option_that_mends_it(module: Any, options: dict[str, Any], words: str) -> None:
+def test_a_message_names_the_option_that_mends_it(module, options, words):
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     with pytest.raises(UsageError, match=words):
         xfcost.analyze(module(), example_inputs=inputs, N=N, mode="decode", mixing=False, **options)
 
 
-def test_a_module_that_names_no_argument_decodes() -> None:
+def test_a_module_that_names_no_argument_decodes():
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    given: dict[str, Any] = {"example_inputs": inputs, "N": N, "mode": "decode", "mixing": False}
+    given = {"example_inputs": inputs, "N": N, "mode": "decode", "mixing": False}
     found, usual = xfcost.analyze(Keywords(), cache_in="memory", **given), xfcost.analyze(Decoder(), **given)
     assert (found.total("macs"), found.cache) == (usual.total("macs"), usual.cache)
 
@@ -576,11 +546,10 @@ class Refuses(Decoder):
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_prompt_runs_on_fake_tensors_where_its_step_does(device: str) -> None:
+def test_a_prompt_runs_on_fake_tensors_where_its_step_does(device):
     given = {"input_ids": torch.zeros(B, N - 1, dtype=torch.long, device=device)}
     found = xfcost.analyze(Refuses().to(device), example_inputs=given, mode="decode", mixing=False)
     usual = xfcost.analyze(Decoder().to(device), example_inputs=given, mode="decode", mixing=False)
-    assert found.module is not None
     assert found.module.tensors == "fake"
     assert (found.total("macs"), found.cache) == (usual.total("macs"), usual.cache)
 
@@ -599,15 +568,14 @@ class Views(Decoder):
         return {"logits": cache[0] @ cache[1].transpose(1, 2), "past_key_values": cache if use_cache else None}
 
 
-def test_views_of_one_tensor_are_each_in_the_cache() -> None:
+def test_views_of_one_tensor_are_each_in_the_cache():
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     for mode in ("prefill", "decode"):
         cache = xfcost.analyze(Views(), example_inputs=inputs, N=N, mode=mode).cache
-        assert cache is not None
         assert (cache.bytes, cache.bytes_per_token) == (B * N * 8 * 4, 8 * 4)
 
 
-def test_the_largest_n_of_given_inputs_is_that_of_inputs_with_a_letter() -> None:
+def test_the_largest_n_of_given_inputs_is_that_of_inputs_with_a_letter():
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     found = [
         xfcost.analyze(Decoder(), example_inputs=given, mode="decode", on=SMALL, **more).on
@@ -618,27 +586,25 @@ def test_the_largest_n_of_given_inputs_is_that_of_inputs_with_a_letter() -> None
     assert None not in largest
 
 
-def test_the_operations_of_a_prompt_have_kinds(tmp_path: Path) -> None:
+def test_the_operations_of_a_prompt_have_kinds(tmp_path):
     ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill", mixing=None)
     kinds = {row.operation: row.mixing for row in ledger.rows if row.macs}
     assert kinds == {"mm": "per-token", "scaled_dot_product_attention": "global"}
 
 
-def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path: Path) -> None:
+def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path):
     sizes = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 29}
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "umt5", **sizes}))
     ledger = step(str(path), on=SMALL)
-    assert ledger.module is not None
     assert ledger.module.module.endswith("UMT5ForConditionalGeneration")
-    assert ledger.on is not None
     largest = ledger.on.memory.largest_tokens
     assert largest is not None
     fits = [step(str(path), on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]
     assert fits == [True, False]
 
 
-def mistral3(folder: Path) -> str:
+def mistral3(folder):
     text = {
         "model_type": "mistral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
@@ -653,34 +619,31 @@ def mistral3(folder: Path) -> str:
     return str(path)
 
 
-def test_n_counts_the_tokens_of_an_image(tmp_path: Path) -> None:
+def test_n_counts_the_tokens_of_an_image(tmp_path):
     path = mistral3(tmp_path)
     # N tokens, of which 4 · 4 patches of 14 pixels take 2 · 2; 2 layers · keys and values · 2 heads · 16 · 2 bytes
     for mode, image in (("prefill", True), ("decode", False)):
         ledger = xfcost.analyze(path, mode=mode, N=64, mixing=False)
-        assert ledger.cache is not None
         assert ledger.cache.bytes == 64 * 2 * 2 * 2 * 16 * 2
         assert any("vision_tower" in row.path for row in ledger.rows if row.macs) == image
-        assert any("pixel_values" in one for one in ledger.module.inputs) == image  # type: ignore[union-attr]
+        assert any("pixel_values" in one for one in ledger.module.inputs) == image
     with pytest.raises(UsageError, match="--N 4: 4 of the tokens are an image's; expected --N from 5"):
         xfcost.analyze(path, mode="prefill", N=4)
 
 
-def test_without_n_a_text_of_512_tokens_is_behind_the_image(tmp_path: Path) -> None:
+def test_without_n_a_text_of_512_tokens_is_behind_the_image(tmp_path):
     assert xfcost.analyze(mistral3(tmp_path), trace=False, mixing=False).metadata.grid_tokens == 512 + 4
 
 
-def test_n_beyond_the_positions_has_a_note(tmp_path: Path) -> None:
+def test_n_beyond_the_positions_has_a_note(tmp_path):
     path = config_of(tmp_path, "Qwen3ForCausalLM", max_position_embeddings=8)
     assert step(path).metadata.warnings == (f"N = {N} is beyond the model's 8 positions",)
     assert step(path, N=8).metadata.warnings == ()
 
 
-def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path: Path) -> None:
+def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
     path = config_of(tmp_path, "Qwen3ForCausalLM")
     eager, fused = (step(path, mode="prefill", on="h100-sxm", attention=one).on for one in ("eager", "fused"))
-    assert eager is not None
-    assert fused is not None
     assert any("counts all pairs" in note for note in eager.notes)
     assert not fused.notes
 
@@ -695,7 +658,7 @@ def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path: Path) -> 
         ({"mode": "decode", "predict": True}, "--predict"),
     ],
 )
-def test_what_a_step_can_not_be_is_refused(options: dict[str, Any], words: str) -> None:
+def test_what_a_step_can_not_be_is_refused(options, words):
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     with pytest.raises(UsageError, match=words):
         xfcost.analyze(Decoder(), example_inputs=inputs, **({"N": N} | options))
@@ -704,14 +667,10 @@ def test_what_a_step_can_not_be_is_refused(options: dict[str, Any], words: str) 
 # A prompt and the steps after it ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_generation_is_a_prompt_and_its_steps() -> None:
+def test_a_generation_is_a_prompt_and_its_steps():
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     ledger = xfcost.analyze(Decoder(), example_inputs=inputs, N=N, mode="generate", new_tokens=40, on="h100-sxm")
     found = ledger.generation
-    assert found is not None
-    assert found.decode is not None
-    assert ledger.cache is not None
-    assert ledger.on is not None
     # 16 MACs of the map for each token, and 4 of each score; tokens 13 to 51 follow 12
     assert found.prefill.macs == B * (16 * 12 + 4 * 12 * 12)
     assert found.decode.macs == B * sum(16 + 4 * tokens for tokens in range(13, 52))
@@ -744,12 +703,11 @@ class Captioner(nn.Module):
         return {"logits": scores, "past_key_values": (*found["past_key_values"], states) if use_cache else None}
 
 
-def test_without_a_cache_an_encoder_still_runs_once() -> None:
-    def inputs(N: int) -> dict[str, torch.Tensor]:
+def test_without_a_cache_an_encoder_still_runs_once():
+    def inputs(N):
         return {"input_ids": torch.zeros(1, N, dtype=torch.long), "patches": torch.ones(1, 7, 3)}
 
     ledger = xfcost.analyze(Captioner(), example_inputs=inputs, N=N, mode="generate", new_tokens=4, mixing=False)
-    assert ledger.generation is not None
     # 7 patches through a map of 3 by 4; passes of 12 to 15 tokens, each with a map of 4 by 4 and scores of width 4
     encoder, passes = 7 * 3 * 4, sum(16 * tokens + 4 * tokens * tokens for tokens in range(12, 16))
     assert ledger.generation.without_cache.macs == encoder + passes
@@ -757,16 +715,13 @@ def test_without_a_cache_an_encoder_still_runs_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM", "FalconMambaForCausalLM"])
-def test_the_steps_of_a_generation_are_those_of_the_real_model(name: str, tmp_path: Path) -> None:
+def test_the_steps_of_a_generation_are_those_of_the_real_model(name, tmp_path):
     ledger = step(config_of(tmp_path, name), mode="generate", N=2, new_tokens=8)  # windows of 4 fill on the way
-    assert ledger.generation is not None
-    assert ledger.generation.decode is not None
     assert ledger.generation.decode.macs == sum(ran(name, tokens)[0] for tokens in range(3, 10))
-    assert ledger.cache is not None
     assert ledger.cache.bytes == ran(name, 9)[1]
 
 
-def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path: Path) -> None:
+def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path):
     fields = json.loads((Path(__file__).parent / "data" / "configs" / "llama-3.2-1b.json").read_text())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(fields | {"num_hidden_layers": 2}))
@@ -777,29 +732,25 @@ def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path: Path) -> None:
         module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run),
     )
     spec, found = (one.generation for one in ledgers)
-    assert spec is not None
-    assert found is not None
     assert [one and one.macs for one in (found.prefill, found.decode, found.without_cache)] == [
         one and one.macs for one in (spec.prefill, spec.decode, spec.without_cache)
     ]
     assert ledgers[0].cache == ledgers[1].cache
 
 
-def test_generations_are_compared_as_each_is_counted() -> None:
+def test_generations_are_compared_as_each_is_counted():
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    given: dict[str, Any] = {"N": N, "mode": "generate", "new_tokens": 5, "on": "h100-sxm"}
+    given = {"N": N, "mode": "generate", "new_tokens": 5, "on": "h100-sxm"}
     found = xfcost.compare((Decoder(), inputs), (Views(), inputs), mixing=False, **given)
     for module, ledger in zip((Decoder(), Views()), found.ledgers, strict=True):
         alone = xfcost.analyze(module, example_inputs=inputs, **given)
         assert ledger.generation == alone.generation
         assert ledger.total("macs") == alone.total("macs")
         assert ledger.cache == alone.cache
-        assert ledger.on is not None
-        assert alone.on is not None
         assert ledger.on.time == alone.on.time
 
 
-def test_a_generation_needs_an_n_of_its_own(tmp_path: Path) -> None:
+def test_a_generation_needs_an_n_of_its_own(tmp_path):
     given = {"input_ids": torch.zeros(B, N, dtype=torch.long)}
     with pytest.raises(UsageError, match="have no letter N"):
         xfcost.analyze(Decoder(), example_inputs=given, mode="generate", new_tokens=2)
@@ -810,7 +761,7 @@ def test_a_generation_needs_an_n_of_its_own(tmp_path: Path) -> None:
         step(str(path), mode="generate", new_tokens=2)
 
 
-def test_a_step_has_a_roofline(tmp_path: Path) -> None:
+def test_a_step_has_a_roofline(tmp_path):
     options = {"mode": "decode", "dtype": "bfloat16", "batch": B}
     systems = open_systems([config_of(tmp_path, "Qwen3ForCausalLM")], options)
     run = Run(tokens=(N,), mode="decode", batch=B, dtype="bfloat16", on=read_devices("h100-sxm"))
@@ -822,7 +773,7 @@ def test_a_step_has_a_roofline(tmp_path: Path) -> None:
 
 
 @pytest.mark.rest
-def test_the_cache_of_a_config_is_plotted(tmp_path: Path) -> None:
+def test_the_cache_of_a_config_is_plotted(tmp_path):
     config_of(tmp_path, "Qwen3ForCausalLM")
     done = xf("plot", "config.json", "--N", "8:16", "--metric", "cache", "-o", "a.csv", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -870,7 +821,7 @@ class Numbered(nn.Module):
 @pytest.mark.parametrize(
     ("options", "layers"), [({}, {0}), ({"alternating": True}, {0, 1}), ({"sums": True}, {*range(6)})]
 )
-def test_at_other_n_the_first_alike_layers_run_alone(options: dict[str, bool], layers: set[int]) -> None:
+def test_at_other_n_the_first_alike_layers_run_alone(options, layers):
     own, fresh = (
         GivenModule(Stack(**options), lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}) for _ in range(2)
     )
@@ -887,15 +838,13 @@ def test_at_other_n_the_first_alike_layers_run_alone(options: dict[str, bool], l
 @pytest.mark.parametrize(
     ("options", "layers"), [({}, {0}), ({"alternating": True}, {0, 1}), ({"sums": True}, {*range(6)})]
 )
-def test_a_forward_of_many_operations_runs_the_first_alike_layers(
-    options: dict[str, bool], layers: set[int], monkeypatch: Any
-) -> None:
+def test_a_forward_of_many_operations_runs_the_first_alike_layers(options, layers, monkeypatch):
     class Noting(Stack):
         def forward(self, input_ids: torch.Tensor) -> Any:
             self.ran.clear()
             return super().forward(input_ids)["logits"]
 
-    def ledger(tokens: int) -> Ledger:
+    def ledger(tokens):
         module = GivenModule(Noting(**options), lambda N: torch.zeros(B, N, dtype=torch.long))
         return module.ledger(Lengths(tokens), How(trace=False, closed_form=False))
 
@@ -906,18 +855,17 @@ def test_a_forward_of_many_operations_runs_the_first_alike_layers(
 
 
 @pytest.mark.parametrize("options", [{}, {"alternating": True}, {"sums": True}])
-def test_a_long_run_is_traced_with_its_first_alike_layers(options: dict[str, bool], monkeypatch: Any) -> None:
+def test_a_long_run_is_traced_with_its_first_alike_layers(options, monkeypatch):
     found = []
     for most in (10**9, 0):
         monkeypatch.setattr(ledger_of_modules, "_MOST_TRACED", most)
         found.append(xfcost.analyze(Stack(**options), example_inputs=torch.zeros(B, N, dtype=torch.long), mixing=False))
     whole, short = found
-    assert short.module is not None
     assert short.module.traced == "agrees"
     assert (short.rows, short.module, short.agreement) == (whole.rows, whole.module, whole.agreement)
 
 
-def test_a_model_without_a_cache_is_not_built_with_numbers(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_model_without_a_cache_is_not_built_with_numbers(tmp_path, monkeypatch):
     fields = TEXT | {"model_type": "recurrent_gemma", "num_hidden_layers": 3, "lru_width": 16}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(fields | {"architectures": ["RecurrentGemmaForCausalLM"]}))
@@ -935,8 +883,8 @@ BUILT = targets.configured
 @pytest.mark.rest
 @pytest.mark.parametrize("mode", ["prefill", "decode"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_first_alike_layers_stand_for_all(name: str, mode: Mode, tmp_path: Path) -> None:
-    more: dict[str, Any] = {"num_hidden_layers": 8}
+def test_the_first_alike_layers_stand_for_all(name, mode, tmp_path):
+    more = {"num_hidden_layers": 8}
     more |= {"layer_types": ["conv", "full_attention", "conv", "conv"] * 2} if name == "Lfm2ForCausalLM" else {}
     more |= {"sliding_window": 20} if name == "Gemma3ForCausalLM" else {}  # not yet full at N
     path, bare = config_of(tmp_path, name, **more), How(trace=False, closed_form=False, mode=mode)
@@ -948,9 +896,7 @@ def test_the_first_alike_layers_stand_for_all(name: str, mode: Mode, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["JambaForCausalLM", "FalconMambaForCausalLM"])
-def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(name, tmp_path, monkeypatch):
     path = config_of(tmp_path, name)
     whole = step(path, N=70)
     monkeypatch.setattr(decoding, "_MOST_CALLS", 2000)
@@ -959,19 +905,17 @@ def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(
     assert step(path, N=1_000_000).cache is not None  # in which a loop would run 10⁶ times
 
 
-def test_a_dictionary_that_a_model_fills_is_no_cache() -> None:
+def test_a_dictionary_that_a_model_fills_is_no_cache():
     module = Typed("cache", dict[str, torch.Tensor] | None, lambda y, cache: {"logits": y})
     assert cache_parameter(module) is None
 
 
-def test_a_module_without_a_cache_is_refused() -> None:
+def test_a_module_without_a_cache_is_refused():
     with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache and past_key_values"):
         xfcost.analyze(nn.Linear(2, 2), example_inputs=torch.zeros(1, 2), mode="decode")
 
 
-def test_a_config_whose_class_has_no_cache_is_refused_before_weights_are_allocated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_whose_class_has_no_cache_is_refused_before_weights_are_allocated(tmp_path, monkeypatch):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({
         "model_type": "dinov2", "architectures": ["Dinov2Model"], "hidden_size": 8, "num_hidden_layers": 1,
@@ -979,7 +923,7 @@ def test_a_config_whose_class_has_no_cache_is_refused_before_weights_are_allocat
     }))  # fmt: skip
     devices, configured = list[str](), targets.configured
 
-    def watched(place: str, device: str, *options: Any) -> nn.Module:
+    def watched(place, device, *options):
         devices.append(device)
         return configured(place, device, *options)
 

@@ -31,7 +31,7 @@ from xfcost.torch_models.tracing.trace import trace
 HIDDEN = ("autograd function",)
 
 
-def example(shape: tuple[int, ...], device: str) -> Tensor:
+def example(shape, device):
     return torch.empty(shape, device=device).fill_(0.5)
 
 
@@ -88,25 +88,25 @@ class Experts(nn.Module):
         return self.run(self, x, self.choose(self.router(x)))
 
 
-def by_row(self: Any, x: Tensor, i: Tensor) -> Tensor:
+def by_row(self, x, i):
     return (x[:, None, None] @ self.w[i])[..., 0, :] + self.b[i]
 
 
-def by_selection(self: Any, x: Tensor, i: Tensor) -> Tensor:
+def by_selection(self, x, i):
     w, b = (one.index_select(0, i.flatten()) for one in (self.w, self.b))
     return torch.bmm(w.mT, x.repeat_interleave(2, 0)[..., None])[..., 0] + b
 
 
-def by_table(self: Any, x: Tensor, i: Tensor) -> Tensor:
+def by_table(self, x, i):
     return (x[:, None, None] @ F.embedding(i, self.w.flatten(1)).view(-1, 2, 4, 6))[..., 0, :] + F.embedding(i, self.b)
 
 
-def by_gathering(self: Any, x: Tensor, i: Tensor) -> Tensor:
+def by_gathering(self, x, i):
     w = self.w[None].expand(len(x), -1, -1, -1).gather(1, i[..., None, None].expand(-1, -1, 4, 6))
     return (x[:, None, None] @ w)[..., 0, :] + torch.take_along_dim(self.b[None], i[..., None], 1)
 
 
-def one_by_one(self: Any, x: Tensor, i: Tensor) -> Tensor:
+def one_by_one(self, x, i):
     return sum((x[:, None] @ self.w[one])[:, 0] + self.b[one] for one in i.unbind(-1))
 
 
@@ -149,7 +149,7 @@ def test_a_sparse_product_counts_its_stored_entries_or_is_named(layout):
     # 4 stored elements meet 3 columns
     assert (ledger.total("macs"), ledger.total("flops"), ledger.module.complete) == (12, 24, True)
 
-    def multiplied(x: Tensor) -> Tensor:
+    def multiplied(x):
         return getattr(x.relu(), layout)() @ x
 
     x = torch.tensor([[1.0, -1, -1], [1, 1, -1], [-1, -1, -1]])  # 3 entries above 0 meet 3 columns
@@ -249,19 +249,19 @@ SEQUENCE = {
 B, N = 2, 7
 
 
-def tokens(number: int = N) -> Tensor:
+def tokens(number=N):
     return torch.ones(B, number, dtype=torch.long)
 
 
-def images() -> Tensor:
+def images():
     return torch.ones(B, 3, 16, 16)
 
 
 Inputs = Callable[[], dict[str, Any]]
 # class, configuration, inputs
-TEXT_INPUT: Inputs = lambda: {"input_ids": tokens()}  # noqa: E731
-IMAGE_INPUT: Inputs = lambda: {"pixel_values": images()}  # noqa: E731
-MODELS: dict[str, tuple[str, Any, Inputs]] = {
+TEXT_INPUT = lambda: {"input_ids": tokens()}  # noqa: E731
+IMAGE_INPUT = lambda: {"pixel_values": images()}  # noqa: E731
+MODELS = {
     "BertModel": ("BertConfig", TEXT, TEXT_INPUT),
     "ModernBertModel": ("ModernBertConfig", TEXT | {"cls_token_id": 1, "sep_token_id": 2}, TEXT_INPUT),
     "GPT2LMHeadModel": ("GPT2Config", {"n_embd": 16, "n_layer": 3, "n_head": 4, "vocab_size": VOCABULARY}, TEXT_INPUT),
@@ -300,12 +300,12 @@ MODELS: dict[str, tuple[str, Any, Inputs]] = {
 }  # fmt: skip
 
 
-def built(name: str, **more: Any) -> nn.Module:
+def built(name, **more):
     config, fields, _ = MODELS[name]
     return getattr(transformers, name)(getattr(transformers, config)(**fields | more)).eval()
 
 
-def torch_macs(model: nn.Module, inputs: dict[str, Any]) -> int:
+def torch_macs(model, inputs):
     """Half of the FLOPs that torch's own counter sees on `meta`."""
     model = model.to("meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -396,7 +396,7 @@ def scan():
     """A custom operation that no table knows."""
 
     @torch.library.custom_op("xfcosttest::scan", mutates_args=())
-    def scan(x: Tensor) -> Tensor:
+    def scan(x):
         return x.clone()
 
     scan.register_fake(torch.empty_like)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import xfcost
 from any_models import TOKENS, Model, two_blocks
@@ -23,12 +23,12 @@ from xfcost.torch_models.predicting.predict import Predictor
 FREE = Overhead(call=0.0, view=0.0, module=0.0)
 
 
-def predicted(model: nn.Module, *inputs, overhead: Overhead = FREE):
+def predicted(model, *inputs, overhead=FREE):
     predictor = Predictor(calibration(overhead=overhead))
     return module_ledger(model, inputs, trace=False, predict=lambda dtype: predictor)
 
 
-def product(rows: int, inner: int, columns: int) -> float:
+def product(rows, inner, columns):
     """Seconds of a product that was never measured: 1 µs + MACs/10⁹ + bytes/10⁹."""
     moved = 4 * (rows * inner + inner * columns + rows * columns)
     return 1e-6 + (rows * inner * columns + moved) / 1e9
@@ -177,7 +177,7 @@ def test_predicted_lines_of_a_plot(calibrated_here, folder):
 
 
 def test_fake_tensors_and_fused_attention_on_them():
-    def shy(x: Tensor) -> Tensor:
+    def shy(x):
         if x.is_meta:
             raise RuntimeError("no meta")
         return nn.functional.scaled_dot_product_attention(x, x, x)
@@ -194,7 +194,7 @@ def test_fake_tensors_and_fused_attention_on_them():
 def test_work_in_another_thread_is_predicted_too():
     from concurrent.futures import ThreadPoolExecutor
 
-    def by_hands(x: Tensor) -> Tensor:
+    def by_hands(x):
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(lambda: x @ x.mT).result()
 
@@ -205,7 +205,7 @@ def test_work_in_another_thread_is_predicted_too():
 def test_sparse_operands_are_predicted_as_dense_ones():
     matrix = torch.eye(8).to_sparse()
 
-    def marked(x: Tensor) -> Tensor:
+    def marked(x):
         with torch.profiler.record_function("a mark"):
             return matrix @ x
 

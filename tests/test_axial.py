@@ -1,7 +1,6 @@
 """Attention along axes and by stride: patterns, orders of layers, pixels one after the other."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -160,7 +159,7 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
 # iGPT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
+def test_no_pixel_is_read_before_its_turn(tmp_path):
     """The scores of pixel n depend on those before it alone."""
     block = [{"kind": "full", "heads": 3, "causal": True, "projection_bias": False}, {"kind": "mlp", "bias": False}]
     spec = {
@@ -178,25 +177,25 @@ def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
 # Sparse Transformer's patterns ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def strided(stride: int, integration: str = "merged", *, causal: bool = True, **more: int) -> Sparse:
+def strided(stride, integration="merged", *, causal=True, **more):
     return Sparse(heads=2, pattern="strided", stride=stride, integration=integration, causal=causal, **more)
 
 
-def fixed(stride: int, summary: int, integration: str = "merged", *, causal: bool = True) -> Sparse:
+def fixed(stride, summary, integration="merged", *, causal=True):
     return Sparse(heads=2, pattern="fixed", stride=stride, summary=summary, integration=integration, causal=causal)
 
 
-def listed(component: Sparse, n: int, *tokens: int) -> list[list[int]]:
+def listed(component, n, *tokens):
     return [sorted(component.reads(Grid((n,)), token)) for token in tokens]
 
 
-def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -> int:
+def figure(component, n, quantity, *rows, dim=6):
     return sum(getattr(row, quantity) for row in component.operations(at(n, dim=dim)) if row.path in rows)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("integration", ["local", "long", "merged"])
-def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: str, *, causal: bool) -> None:
+def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration, *, causal):
     """Every stride up to 5, every number of cells, every length up to four blocks: rests with several cells too."""
     for stride in range(1, 6):
         summaries = [fixed(stride, cells, integration, causal=causal) for cells in range(1, stride + 1)]
@@ -207,7 +206,7 @@ def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: s
 
 @pytest.mark.parametrize("n", [1, 7, 64, 129, 1000])
 @pytest.mark.parametrize("stride", [1, 3, 8])
-def test_the_paper_s_sums(n: int, stride: int) -> None:
+def test_the_paper_s_sums(n, stride):
     """Σ over tokens, from the paper's set-builder lines word for word."""
     for i in (0, n // 2, n - 1):
         local = {j for j in range(i + 1) if j >= max(0, i - stride)}
@@ -218,7 +217,7 @@ def test_the_paper_s_sums(n: int, stride: int) -> None:
         assert set(fixed(stride, 1).reads(Grid((n,)), i)) == block | cells
 
 
-def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None:
+def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does():
     # N = 12288 = 96·128, c = 32. A⁽¹⁾ N·129/2; A⁽²⁾ 32·N·95/2 + 96·32·33/2; both: the cells of a block, 96·32·33/2.
     n, component = 12288, fixed(128, 32)
     assert component.local_pairs(n) == n * 129 // 2
@@ -258,14 +257,14 @@ LOCAL, JUMPS, STRIDED = (strided(4, how) for how in ("local", "long", "merged"))
         ([MERGED], False), ([MERGED] * 2, True), ([SPLIT] * 2, True),
     ],
 )  # fmt: skip
-def test_layers_that_reach_everything(layers: list[Sparse], *, everything: bool) -> None:
+def test_layers_that_reach_everything(layers, *, everything):
     seen = probe(Layers(16, *layers), (torch.zeros(1, 16, 6),)).reads
     assert all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen)) is everything
 
 
 @pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])
 @pytest.mark.parametrize("summary", [None, 2])
-def test_on_meta_the_masks_are_shapes_alone(integration: str, summary: int | None) -> None:
+def test_on_meta_the_masks_are_shapes_alone(integration, summary):
     # 2⁴⁰ tokens in blocks of 2²⁰: their positions alone would be 8 TB.
     pattern = "strided" if summary is None else "fixed"
     component = Sparse(heads=2, pattern=pattern, stride=2**20, summary=summary, integration=integration, causal=True)
@@ -276,7 +275,7 @@ def test_on_meta_the_masks_are_shapes_alone(integration: str, summary: int | Non
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused: bool) -> None:
+def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused):
     module = MODULES[Sparse](fixed(4, 1, "long"), at(10, fused=fused))
     x = torch.randn(2, 10, 6, requires_grad=True)
     y = module(x)

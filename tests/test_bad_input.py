@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from xfcost.counting.forward import count
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
-from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
 from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import lineage, load
@@ -40,17 +39,17 @@ head: {kind: classifier, pool: class_token}
 """
 
 
-def counted(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -> Ledger:
+def counted(name, run=None, settings=()):
     return count(place(load(name, settings), run or Run()))
 
 
-def refusal(text: str | bytes, run: Run | None = None, settings: tuple[str, ...] = (), error=SpecError) -> str:
+def refusal(text, run=None, settings=(), error=SpecError):
     """What is said about a file toy.yaml with this text."""
     Path("toy.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     return refused("toy.yaml", run, settings, error)
 
 
-def refused(name: str, run: Run | None = None, settings: tuple[str, ...] = (), error=SpecError) -> str:
+def refused(name, run=None, settings=(), error=SpecError):
     with pytest.raises(error) as caught:
         counted(name, run, settings)
     said = str(caught.value)
@@ -60,7 +59,7 @@ def refused(name: str, run: Run | None = None, settings: tuple[str, ...] = (), e
     return said
 
 
-def changed(old: str, new: str, text: str = TOY) -> str:
+def changed(old, new, text=TOY):
     assert old in text
     return text.replace(old, new, 1)
 
@@ -100,7 +99,7 @@ class TestYaml:
         assert "aliases repeat more than 2,000 values" in refusal(bomb)
 
     def test_a_short_list_of_aliases_that_makes_thousands_of_rows(self, here):
-        def text(aliases: int) -> str:
+        def text(aliases):
             return (
                 "name: toy\ninput: {kind: tokens, vocabulary: 9, length: 4}\nembed: [{kind: token}]\n"
                 "stages:\n  - dim: 8\n    blocks:\n      - &a [{kind: full, heads: 2}, {kind: mlp, ratio: 4}]\n"
@@ -270,7 +269,7 @@ values = st.recursive(
 )
 
 
-def survives(text: str, folder: Path, run: Run | None = None) -> None:
+def survives(text, folder, run=None):
     """Load, place and count `text`: all is well or it is an XfcostError; a message is one line and not endless."""
     file = folder / "fuzz.yaml"
     with contextlib.suppress(UnicodeEncodeError):  # lone surrogates are no text that a file can hold

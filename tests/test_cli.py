@@ -231,7 +231,7 @@ class TestRefusals:
         assert "--no-trace" not in message
 
 
-def heed_interrupts() -> None:
+def heed_interrupts():
     """SIGINT as a terminal starts a process with it: a test run in the background ignores it, and so would a child."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -418,5 +418,5 @@ class TestOthers:
         assert not re.search(rf"\b{word}\b", xf(command_name, "--help").stdout)
 
 
-def test_the_name_of_a_mechanism_is_its_model_of_the_common_family() -> None:
+def test_the_name_of_a_mechanism_is_its_model_of_the_common_family():
     assert xf("show", "full").stdout == xf("show", "common-full").stdout

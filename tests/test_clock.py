@@ -230,7 +230,7 @@ def test_what_torch_can_not_number_is_refused_before_it_is_built():
         pass
 
 
-def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them() -> None:
+def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them():
     # once: 2 + 1 s of rows in 3.3 s; twelve blocks of the first and one of the second: 24 + 1 s, in 25·3.3/3 s
     once = Measured({"": (3.3, 3.3)}, (RowSeconds({"a": 2.0, "b": 1.0}),) * 2, 0.0, Load(), 1, in_turns=False)
     found = composed(once, {"a": 12, "b": 1})
@@ -238,7 +238,7 @@ def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them() -> N
     assert found.times == pytest.approx((27.5, 27.5))
 
 
-def test_every_distinct_block_stands_once() -> None:
+def test_every_distinct_block_stands_once():
     architecture = place(load("swin-t"), make_run())
     once = with_distinct_blocks(architecture, count(architecture))
     # W-MSA and SW-MSA in each of four stages; 2, 2, 6 and 2 blocks before
@@ -250,7 +250,7 @@ def test_every_distinct_block_stands_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["vit-ti32", "swin-t", "gpt2", "t5-small"])
-def test_every_row_is_in_the_model_of_distinct_blocks(name: str) -> None:
+def test_every_row_is_in_the_model_of_distinct_blocks(name):
     architecture = place(load(name), make_run(N=49))
     ledger = count(architecture)
     once = count(with_distinct_blocks(architecture, ledger))
@@ -258,7 +258,7 @@ def test_every_row_is_in_the_model_of_distinct_blocks(name: str) -> None:
     assert {row.times for row in once.rows} == {1}
 
 
-def test_a_composed_run_has_seconds_and_no_peak() -> None:
+def test_a_composed_run_has_seconds_and_no_peak():
     words = ("analyze", "vit-ti32", "--no-trace", "--device", "cpu", "--threads", "1", "--runs", "1", "--composed")
     told = json.loads(xf(*words, "--format", "json").stdout)
     assert told["timing"]["composed"] is True

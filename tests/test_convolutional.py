@@ -1,8 +1,5 @@
 """Convolutional mixers: what kernels read, causal and pooled ones, bottlenecks, non-local blocks."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,12 +14,11 @@ from places import at, rows_of
 from specs import architecture_of, counted
 from strategies import counted_spec
 from whole_probe import probe
-from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.formulas.residual import squeezed_width
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.non_local import NonLocal, Sagan
@@ -39,7 +35,7 @@ KINDS = ("convnext", "conv", "bottleneck", "non_local")
 
 
 @st.composite
-def kernels(draw: st.DrawFn) -> tuple[ConvKernel, tuple[int, ...]]:
+def kernels(draw):
     rank = draw(st.integers(1, 2))
     axes = []
     for _ in range(rank):
@@ -52,7 +48,7 @@ def kernels(draw: st.DrawFn) -> tuple[ConvKernel, tuple[int, ...]]:
 
 @given(drawn=kernels())
 @settings(max_examples=200, deadline=None)
-def test_what_a_kernel_of_any_stride_reads(drawn: tuple[ConvKernel, tuple[int, ...]]) -> None:
+def test_what_a_kernel_of_any_stride_reads(drawn):
     kernel, sides = drawn
     # torch's unfold says which positions stand under every output; padding is 0, so tokens are numbered from 1.
     numbered = torch.arange(1.0, 1 + Grid(sides).tokens).reshape(1, 1, *sides)
@@ -66,7 +62,7 @@ def test_what_a_kernel_of_any_stride_reads(drawn: tuple[ConvKernel, tuple[int, .
     assert kernel.pairs(sides) == sum(map(len, listed))
 
 
-def test_pooling_is_local_and_its_group_norms_are_global() -> None:
+def test_pooling_is_local_and_its_group_norms_are_global():
     ledger = counted("poolformer-s12")
     mixing = {row.operation: (row.mixing, row.reads) for row in ledger.rows if row.mixes}
     assert mixing == {
@@ -84,7 +80,7 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
 # Convolutions as sub-layers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_causal_one_writes_its_zeros() -> None:
+def test_a_causal_one_writes_its_zeros():
     rows = rows_of(Conv(size=4, dilation=3, causal=True), at(10))
     assert rows["pad"].moved == (10 + 9) * 6
     assert "pad" not in rows_of(Conv(size=1, causal=True), at(10))
@@ -99,7 +95,7 @@ COMPONENTS = [Conv(), Conv(size=5, dilation=2), Conv(form="separable", act="glu"
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 @pytest.mark.parametrize("component", COMPONENTS, ids=str)
-def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: Grid) -> None:
+def test_on_grids_it_reads_counts_and_answers_as_it_says(component, grid):
     where = Place(grid=grid, dim=4, out_dim=4)
     component.check(where)
     torch.manual_seed(0)
@@ -117,7 +113,7 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: 
     assert traced.params == sum(row.params for row in rows.values())
 
 
-def test_a_wider_output_projects_the_residual_stream(tmp_path: Path) -> None:
+def test_a_wider_output_projects_the_residual_stream(tmp_path):
     spec = {
         "input": {"kind": "vectors", "channels": 6, "length": 5},
         "residual": {"norm": "none"},
@@ -127,7 +123,7 @@ def test_a_wider_output_projects_the_residual_stream(tmp_path: Path) -> None:
     assert counted_spec(spec, tmp_path).total("params") == 144 + 56 + 192
 
 
-def test_ten_dilated_blocks_read_as_far_as_their_dilations_sum() -> None:
+def test_ten_dilated_blocks_read_as_far_as_their_dilations_sum():
     # 1 + 2·(1 + 2 + 4 + 8 + 16)·2 tokens after two sets of five.
     architecture = architecture_of("bytenet-lm", "stages.0.depth=10", "stages.0.dim=64", tokens=(150,))
     stage = OneStage(build(architecture, "cpu").model.get_submodule("streams.0.stages.0"))
@@ -178,18 +174,18 @@ def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
 # The non-local block and SAGAN's layer ────────────────────────────────────────────────────────────────────────────────
 
 
-def rows(component: Mixer, place: Place) -> dict[str, Operation]:
+def rows(component, place):
     component.check(place)
     return {row.path: row for row in component.operations(place)}
 
 
-def totals(component: Mixer, place: Place) -> tuple[int, int, int]:
+def totals(component, place):
     every = rows(component, place).values()
-    return tuple(sum(getattr(row, what) for row in every) for what in ("params", "macs", "attention_entries"))  # type: ignore[return-value]
+    return tuple(sum(getattr(row, what) for row in every) for what in ("params", "macs", "attention_entries"))
 
 
 # Wang et al. 2018: SlowFast's Nonlocal module by torch's counter on meta.
-NON_LOCAL: list[tuple[str, tuple[int, ...], int, Any, int, tuple[int, int, int]]] = [
+NON_LOCAL = [
     ("res4", (14, 14), 1024, 1, 512, (2101760, 450379776, 38416)),
     ("res4, pooled", (14, 14), 1024, 2, 512, (2101760, 266735616, 9604)),
     ("res3", (28, 28), 512, 1, 256, (526592, 725745664, 614656)),
@@ -217,7 +213,7 @@ def test_what_fills_no_pool_is_not_read():
     assert rows(component, place)["scores"].attention_entries == 15 * 2
 
 
-SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
+SAGAN = [
     ({"value_reduction": 1, "output_projection": False}, 32, 256, (81921, 385875968, 1048576)),
     ({}, 32, 256, (32769, 100663296, 1048576)),
     ({"value_reduction": 2, "pool": 2}, 32, 256, (81921, 125829120, 262144)),

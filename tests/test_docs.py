@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def test_the_readme_s_python_runs():
     assert f"# {namespace['ledger'].total('macs')}\n" in block
 
 
-def questions() -> list[tuple[str, tuple[str, ...]]]:
+def questions():
     """The README's table: a question and its commands."""
     (table,) = re.findall(r"\| question \| command \|\n(.*?)\n\n", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     return [(line.split("|")[1].strip(), (*re.findall(r"`xfcost (.*?)`", line),)) for line in table.splitlines()[1:]]
@@ -82,7 +81,7 @@ ADDING = ["docs/add-a-mechanism.md", "docs/tutorials/add-a-mechanism.md"]
 FILES = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests/cases").glob("*.py")]
 
 
-def defined(node: ast.AST) -> Iterator[str]:
+def defined(node):
     """Names of classes, functions, arguments, variables, attributes, and values of an option."""
     match node:
         case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.arg(arg=name):
@@ -94,14 +93,14 @@ def defined(node: ast.AST) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def known() -> set[str]:
+def known():
     """All names that the code defines, and the names of its files and of the docs'."""
     nodes = (node for file in FILES for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     pages = {file.name for file in ROOT.glob("docs/*.md")}
     return {name for node in nodes for name in defined(node)} | pages | {file.stem for file in FILES}
 
 
-def named(page: str) -> set[str]:
+def named(page):
     """Dotted names in backticks outside blocks of code; of a call, the function's."""
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     spans = re.findall(r"`([^`]+)`", text)
@@ -109,7 +108,7 @@ def named(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", ADDING)
-def test_the_code_defines_every_name_in_backticks(page: str, known: set[str]) -> None:
+def test_the_code_defines_every_name_in_backticks(page, known):
     files = {file.name for file in FILES}
     ours = {name for name in named(page) if name.partition(".")[0] not in OTHERS and "NAME" not in name}
     unknown = {name for name in ours - known - files if not set(name.split(".")) <= known}

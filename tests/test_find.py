@@ -230,7 +230,7 @@ def test_a_picture_of_no_model_is_refused_after_the_report(tmp_path):
 DEVICE = "a100-sxm-80"
 
 
-def without_memory() -> DeviceGroup:
+def without_memory():
     """A device whose memory is not known."""
     return DeviceGroup(device=msgspec.structs.replace(read_devices(DEVICE).device, memory=None))
 
@@ -350,7 +350,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("quantity", LIMITS)
-def test_a_budget_is_read_in_its_unit(quantity: str) -> None:
+def test_a_budget_is_read_in_its_unit(quantity):
     for given_, limit in LIMITS[quantity].items():
         assert read_budgets({quantity: given_}) == (Budget(quantity, limit),)
 
@@ -363,17 +363,17 @@ UNITS = {
 
 
 @pytest.mark.parametrize(("quantity", "given"), [(name, value) for name, values in UNITS.items() for value in values])
-def test_no_unit_or_the_wrong_one_is_refused(quantity: str, given: object) -> None:
+def test_no_unit_or_the_wrong_one_is_refused(quantity, given):
     with pytest.raises(UsageError) as error:
         read_budgets({quantity: given})
     assert str(error.value).startswith(f"--max-{quantity} {given}: ")
 
 
-def test_what_is_not_given_is_no_budget() -> None:
+def test_what_is_not_given_is_no_budget():
     assert read_budgets({"macs": None, "memory": None}) == ()
 
 
-def test_a_budget_says_what_is_over_it() -> None:
+def test_a_budget_says_what_is_over_it():
     budget = Budget("memory", 2**31)
     assert budget.text() == "--max-memory 2 GiB"
     assert Budget("memory", 80 * 10**9).text() == "--max-memory 80 GB"
@@ -383,7 +383,7 @@ def test_a_budget_says_what_is_over_it() -> None:
     assert budget.excess(3 * 2**30) == 0.5
 
 
-def test_memory_is_weights_attention_and_cache() -> None:
+def test_memory_is_weights_attention_and_cache():
     forward = inference_memory(xfcost.analyze("vit", trace=False))
     assert forward.weights == 22055272 * 4
     # scores and their softmax: 6 heads, 785 × 785 tokens, float32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -48,7 +47,7 @@ from xfcost.torch_models.timing.turns import Measured, Subject, take_turns, timi
 DATA = Path(__file__).parent / "data" / "gpu"
 
 
-def recorded(name: str) -> RowSeconds:
+def recorded(name):
     with gzip.open(DATA / f"{name}.json.gz", "rt", encoding="utf-8") as file:
         return attributed(json.load(file)["traceEvents"])
 
@@ -528,7 +527,7 @@ class FakeGraphs:
                 return end.at - self.at
 
         @contextmanager
-        def inside(name: str) -> Iterator[None]:
+        def inside(name):
             fake.done.append(f"{name} begins")
             yield
             fake.done.append(f"{name} ends")
@@ -541,7 +540,7 @@ class FakeGraphs:
             monkeypatch.setattr(torch.cuda, name, value)
 
 
-def test_a_graph_is_captured_after_warm_up_and_its_replays_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_captured_after_warm_up_and_its_replays_are_timed(monkeypatch):
     fake = FakeGraphs(monkeypatch)
     found = replayed([lambda: fake.done.append("call")], "cuda:1")
     assert found == CudaGraph(seconds=0.002)
@@ -550,10 +549,10 @@ def test_a_graph_is_captured_after_warm_up_and_its_replays_are_timed(monkeypatch
     assert fake.done == [*warm_up, *capture, *["replay", "synchronize"] * 20, "cuda:1 ends"]
 
 
-def test_what_cannot_be_captured_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_captured_says_why(monkeypatch):
     fake = FakeGraphs(monkeypatch)
 
-    def call() -> None:
+    def call():
         if fake.done[-1] == "capture begins":
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
