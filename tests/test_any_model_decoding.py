@@ -5,10 +5,8 @@ References run the model itself on the CPU, with real numbers and attention as p
 
 from __future__ import annotations
 
-import csv
 import inspect
 import json
-from pathlib import Path
 from typing import Any, ClassVar, Optional
 
 import msgspec
@@ -19,12 +17,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from helpers import report_text, xf
+from helpers import report_text
+from hugging_face import CONFIGS, write
 from transformers_models import cache_name, transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
-from xfcost.api.roofline import bounded_rooflines
-from xfcost.api.systems import open_systems
 from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import read_devices
 from xfcost.counting.on_devices import memory_need, step_bound
@@ -60,14 +57,11 @@ MODELS = {
     "Qwen3MoeForCausalLM": ("qwen3_moe", TEXT | EXPERTS),
     "Gemma3ForCausalLM": ("gemma3_text", TEXT | {"sliding_window": 4, "sliding_window_pattern": 3}),
     "MistralForCausalLM": ("mistral", TEXT | {"sliding_window": 4}),  # a spec would cache all tokens
-    "Phi3ForCausalLM": ("phi3", TEXT),
     "Llama4ForCausalLM": ("llama4_text", TEXT | {"intermediate_size_mlp": 24, "num_local_experts": 4}),
     "Glm4MoeForCausalLM": (
         "glm4_moe", TEXT | EXPERTS | {"n_routed_experts": 8, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
     ),
     "GptOssForCausalLM": ("gpt_oss", TEXT | {"num_local_experts": 8, "sliding_window": 4}),
-    "Olmo2ForCausalLM": ("olmo2", TEXT),
-    "SmolLM3ForCausalLM": ("smollm3", TEXT),
     "FalconForCausalLM": ("falcon", FALCON),
     "FalconMambaForCausalLM": (
         "falcon_mamba", {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 29, "state_size": 4},
@@ -94,11 +88,13 @@ MODELS = {
 }  # fmt: skip
 
 
+def zeros(N):
+    return {"input_ids": torch.zeros(B, N, dtype=torch.long)}
+
+
 def config_of(folder, name, **more):
     model_type, fields = MODELS[name]
-    path = folder / "config.json"
-    path.write_text(json.dumps({**fields, "model_type": model_type, "architectures": [name], **more}))
-    return str(path)
+    return str(write(folder, {**fields, "model_type": model_type, "architectures": [name], **more}))
 
 
 def real(name, **more):
@@ -156,19 +152,6 @@ def test_a_cache_grows_as_the_real_one(name, tmp_path):
     assert ran(name, 2 * N)[1] - cache.bytes == N * B * cache.bytes_per_token  # windows of 4 are full
 
 
-def test_windows_and_states_do_not_grow(tmp_path):
-    gemma = step(config_of(tmp_path, "Gemma3ForCausalLM")).cache
-    # of 3 layers the last is full; the others keep 4 - 1 tokens of 2 heads of 4 numbers, keys and values, in 4 bytes
-    assert gemma.state_bytes == 2 * B * 3 * 2 * 4 * 2 * 4
-    assert gemma.recurrent_bytes == 0
-    assert gemma.bytes_per_token == 2 * 4 * 2 * 4
-    heads = {row.heads for row in step(config_of(tmp_path, "Gemma3ForCausalLM")).rows if row.fused}
-    assert heads == {4}  # of queries, in groups of 2 that share keys, with a mask and without
-    mamba = step(config_of(tmp_path, "FalconMambaForCausalLM")).cache
-    assert mamba.bytes == mamba.state_bytes == mamba.recurrent_bytes > 0
-    assert mamba.bytes_per_token == 0
-
-
 # Class -> its fields, the codes of a token, and those of an encoder's text before them.
 CODES = {
     "KyutaiSpeechToTextForConditionalGeneration": (
@@ -189,9 +172,7 @@ CODES = {
 @pytest.mark.parametrize("name", CODES)
 def test_a_step_reads_the_codes_of_every_codebook(name, tmp_path):
     fields, codes, encodes = CODES[name]
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(fields | {"architectures": [name]}))
-    ledger = step(str(path))
+    ledger = step(str(write(tmp_path, fields | {"architectures": [name]})))
     model = getattr(transformers, name)(transformers.AutoConfig.for_model(**fields)).eval()
     ids, text = torch.randint(3, 10, (B, N, codes)), {"input_ids": torch.randint(3, 29, (B, N))} if encodes else {}
     of_ids = "decoder_input_ids" if encodes else "input_ids"
@@ -208,33 +189,11 @@ def test_a_step_reads_the_codes_of_every_codebook(name, tmp_path):
 def test_experts_are_read_as_expected(tmp_path):
     ledger = step(config_of(tmp_path, "Qwen3MoeForCausalLM"))
     experts = 3 * 8 * (2 * 12 * 16 + 16 * 12)  # of 3 layers: 8 experts of a map to 2·12 and one back
-    table, others = 29 * 16, (ledger.total("params") or 0) - 29 * 16 - experts
+    table, others = 29 * 16, ledger.total("params") - 29 * 16 - experts
     # each of 2 tokens chooses 2 of 8 experts: 8·(1 - (6/8)²) = 3.5 are read; of the table 2 rows of 16
     assert ledger.step.weight_bytes == pytest.approx(4 * (others + B * 16 + experts * 3.5 / 8))
     assert ledger.step.least_weight_bytes == 4 * (others + B * 16 + experts * 2 // 8)
     assert ledger.total("active_params") == others + table + experts * 2 // 8
-
-
-def test_a_prompt_is_counted_with_its_last_logits_and_its_cache(tmp_path):
-    path = config_of(tmp_path, "Qwen3ForCausalLM")
-    prefill, decode = (step(path, mode=mode) for mode in ("prefill", "decode"))
-    forward = xfcost.analyze(path, N=N, batch=B, trace=False, mixing=False)
-    assert prefill.cache == decode.cache
-    assert prefill.metadata.mode == "prefill"
-    assert prefill.metadata.logits == "last"
-    # logits of 1 token of 12 alone: 29 maps of 16
-    assert (forward.total("macs") or 0) - (prefill.total("macs") or 0) == B * (N - 1) * 29 * 16
-
-
-def test_the_default_of_a_config_is_bfloat16(tmp_path):
-    path = config_of(tmp_path, "Qwen3ForCausalLM")
-    usual, wide = (xfcost.analyze(path, mode="decode", N=N, trace=False, **more) for more in ({}, {"dtype": "float32"}))
-    assert usual.metadata.dtype == "bfloat16"
-    assert "bfloat16: the default" in str(usual.metadata.default_note)
-    assert wide.metadata.dtype == "float32"
-    assert wide.metadata.default_note is None
-    assert 2 * usual.cache.bytes == wide.cache.bytes
-    assert xfcost.analyze(path, N=N, trace=False, mixing=False).metadata.dtype == "float32"
 
 
 def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path):
@@ -243,7 +202,7 @@ def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path):
     bytes_ = ledger.step.weight_bytes + ledger.step.cache_bytes
     assert ledger.on.time.bytes == bytes_
     assert ledger.on.seconds == pytest.approx(bytes_ / 3.35e12)
-    assert ledger.on.memory.weights == 2 * (ledger.total("params") or 0)
+    assert ledger.on.memory.weights == 2 * ledger.total("params")
     assert ledger.on.outputs == B
 
 
@@ -288,51 +247,39 @@ def test_the_largest_n_fits_and_the_next_does_not(name, tmp_path):
     assert (ends.memory.largest_tokens, ends.memory.positions) == (64, True)
 
 
-def test_a_causal_prompt_is_bound_by_the_pairs_that_are_kept(tmp_path):
-    ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill", on="h100-sxm", dtype="bfloat16")
-    dense = sum(row.macs * row.times for row in ledger.rows if row.fused)
-    assert dense == 3 * B * 4 * N * N * 2 * 4  # 3 layers, 4 heads, two products of width 4
-    kept = dense * (N + 1) // (2 * N)
-    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - dense + kept)
+CHUNKS = {
+    "attention_chunk_size": 5, "layer_types": ["chunked_attention", "chunked_attention", "full_attention"],
+}  # fmt: skip
 
 
-def test_a_prompt_of_local_layers_is_bound_by_the_pairs_of_their_windows(tmp_path):
-    ledger = step(config_of(tmp_path, "Gemma3ForCausalLM"), mode="prefill", on="h100-sxm", dtype="bfloat16")
-    # 4 heads, two products of width 4: a query of the two local layers meets itself and 3 before it, that of the
-    # global layer all before it
-    local, whole, dense = sum(min(i + 1, 4) for i in range(N)), N * (N + 1) // 2, N * N
-    each = B * 4 * 2 * 4
-    cores = [(row.macs * row.times) for row in ledger.rows if row.fused]
-    assert sum(cores) == 3 * each * dense
-    left_out = each * (2 * (dense - local) + dense - whole)
-    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
-
-
-def test_a_prompt_in_chunks_is_bound_by_the_pairs_within_them(tmp_path):
-    kinds = ["chunked_attention", "chunked_attention", "full_attention"]
-    more = {"attention_chunk_size": 5, "layer_types": kinds}
-    ledger = step(config_of(tmp_path, "Llama4ForCausalLM", **more), mode="prefill", on="h100-sxm", dtype="bfloat16")
-    # 12 tokens: two chunks of 5·6/2 = 15 causal pairs and one of 2·3/2 = 3; in the last layer 12·13/2 = 78
-    cores = {row.pairs: row for row in ledger.rows if row.fused}
-    assert {pairs: row.times for pairs, row in cores.items()} == {33: 2, 78: 1}
-    # 4 heads, two products of width 4; the class computes all 144 pairs
-    assert {row.macs for row in cores.values()} == {B * 4 * 2 * 4 * 144}
-    left_out = B * 4 * 2 * 4 * (2 * (144 - 33) + 144 - 78)
-    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
+@pytest.mark.parametrize(
+    ("name", "more", "kept"),
+    [
+        ("Qwen3ForCausalLM", {}, [78] * 3),  # 12·13/2 causal pairs
+        ("Gemma3ForCausalLM", {}, [42, 42, 78]),  # of two local layers 1 + 2 + 3 and 9·4: itself and 3 before it
+        ("Llama4ForCausalLM", CHUNKS, [33, 33, 78]),  # two chunks of 5·6/2 and one of 2·3/2
+    ],
+)
+def test_a_causal_prompt_is_bound_by_the_pairs_that_are_kept(name, more, kept, tmp_path):
+    ledger = step(config_of(tmp_path, name, **more), mode="prefill", on="h100-sxm", dtype="bfloat16")
+    each = B * 4 * 2 * 4  # 4 heads, two products of width 4; the class computes all 144 pairs
+    cores = [row for row in ledger.rows if row.fused for _ in range(row.times)]
+    assert {row.macs for row in cores} == {each * N * N}
+    assert sorted(row.pairs or 78 for row in cores) == kept
+    assert ledger.on.time.flops == 2 * (ledger.total("macs") - each * sum(N * N - pairs for pairs in kept))
 
 
 @pytest.mark.parametrize("tokens", [4, 5, 6, 8, 10, 11])
 def test_a_step_in_chunks_reads_the_keys_of_its_chunk(tokens, tmp_path, monkeypatch):
-    kinds, kept = ["chunked_attention", "chunked_attention", "full_attention"], []
-    more = {"attention_chunk_size": 5, "layer_types": kinds}
-    ledger = step(config_of(tmp_path, "Llama4ForCausalLM", **more), N=tokens, on="h100-sxm", dtype="bfloat16")
+    path, kept = config_of(tmp_path, "Llama4ForCausalLM", **CHUNKS), []
+    ledger = step(path, N=tokens, on="h100-sxm", dtype="bfloat16")
     attend = nn.functional.scaled_dot_product_attention
 
     def noted(query, key, value, attn_mask=None, **options):
         kept.append(key.shape[-2] if attn_mask is None else int(attn_mask[0].sum()))
         return attend(query, key, value, attn_mask=attn_mask, **options)
 
-    model = real("Llama4ForCausalLM", **more)
+    model = real("Llama4ForCausalLM", **CHUNKS)
     ids = torch.randint(3, 29, (1, tokens), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         cache = model(input_ids=ids[:, :-1], use_cache=True)[cache_name()]
@@ -348,7 +295,7 @@ def test_a_step_in_chunks_reads_the_keys_of_its_chunk(tokens, tmp_path, monkeypa
     assert ledger.on.time.bytes == ledger.step.least_weight_bytes + ledger.step.cache_bytes
     # the class multiplies 4 queries of width 4 with all keys at hand, which are 5 at most, and with their values
     left_out = B * 4 * 2 * 4 * 2 * (min(tokens, 5) - kept[0])
-    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
+    assert ledger.on.time.flops == 2 * (ledger.total("macs") - left_out)
 
 
 # Config -> figures in which transformers runs something else than the importer's spec.
@@ -362,16 +309,27 @@ IMPORTED = {
 }  # fmt: skip
 
 
+def both_accounts(name, folder, mode, **more):
+    """Of a config with two layers: that of its spec, and that of its class."""
+    values = json.loads((CONFIGS / f"{name}.json").read_text())
+    layers = {"num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"} & values.keys()
+    path = str(write(folder, values | dict.fromkeys(layers, 2)))
+    run = as_built(Run(mode=mode, batch=B, dtype="bfloat16", **more), text=True)
+    module = named_module(ModuleTarget("config", path, "", path), (), (), B, run)
+    spec = step(path, mode=mode, dtype="bfloat16", **more)
+    return spec, module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run)
+
+
+def figures(ledger):
+    totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
+    cores = [(row.times, row_bytes(row, ledger)) for row in ledger.rows if row.fused]
+    core_bytes = sum(times * moved[0] for times, moved in cores if moved is not None)
+    return totals | {"weight_bytes": ledger.step.weight_bytes, "cache": ledger.cache, "core_bytes": core_bytes}
+
+
 @pytest.mark.parametrize("name", IMPORTED)
 def test_a_step_is_that_of_the_imported_spec(name, tmp_path):
-    fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
-    layers = {"num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"} & fields.keys()
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(fields | dict.fromkeys(layers, 2)))
-    run = as_built(Run(mode="decode", batch=B), text=True)
-    module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
-    found = [figures(step(str(path), dtype="bfloat16"))]
-    found.append(figures(module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run)))
+    found = map(figures, both_accounts(name, tmp_path, "decode"))
     spec, model = ({key: value for key, value in one.items() if key not in IMPORTED[name]} for one in found)
     assert spec == model
 
@@ -380,23 +338,17 @@ def test_a_step_is_that_of_the_imported_spec(name, tmp_path):
 @pytest.mark.parametrize("mode", ["forward", "prefill"])
 @pytest.mark.parametrize("name", [*IMPORTED][:-1])  # T5 computes the logits of all positions of a prompt
 def test_a_pass_is_that_of_the_imported_spec(name, mode, tmp_path):
-    fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(fields | dict.fromkeys({"num_hidden_layers", "n_layer"} & fields.keys(), 2)))
-    run = as_built(Run(mode=mode, batch=B, dtype="bfloat16"), text=True)
-    module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
-    spec = step(str(path), mode=mode, dtype="bfloat16")
-    found = module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run)
+    spec, found = both_accounts(name, tmp_path, mode)
     for total in ("params", "active_params", "macs"):
         assert found.total(total) == spec.total(total)
     assert found.cache == spec.cache
 
 
-def figures(ledger):
-    totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
-    cores = [(row.times, row_bytes(row, ledger)) for row in ledger.rows if row.fused]
-    core_bytes = sum(times * moved[0] for times, moved in cores if moved is not None)
-    return totals | {"weight_bytes": ledger.step.weight_bytes, "cache": ledger.cache, "core_bytes": core_bytes}
+def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path):
+    spec, found = both_accounts("llama-3.2-1b", tmp_path, "generate", new_tokens=70)
+    for work in ("prefill", "decode", "without_cache"):
+        assert getattr(found.generation, work).macs == getattr(spec.generation, work).macs
+    assert found.cache == spec.cache
 
 
 class Decoder(nn.Module):
@@ -413,8 +365,7 @@ class Decoder(nn.Module):
 
 
 def test_a_module_of_ones_own_decodes():
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    ledger = xfcost.analyze(Decoder(), example_inputs=inputs, N=N, mode="decode")
+    ledger = xfcost.analyze(Decoder(), example_inputs=zeros, N=N, mode="decode")
     # a map of 4 by 4 and 12 scores of width 4, of each of 2 samples
     assert ledger.total("macs") == B * (4 * 4 + N * 4)
     assert (ledger.cache.bytes, ledger.cache.bytes_per_token) == (B * N * 4 * 4, 4 * 4)
@@ -422,7 +373,7 @@ def test_a_module_of_ones_own_decodes():
     # 16 MACs of the map and 4 of each score; a token of 4 numbers in 4 bytes; of 2 samples
     assert (form.macs, form.cache) == ("8·N + 32", "32·N")
     assert "KV cache in N: 32·N bytes" in report_text(ledger)
-    given = xfcost.analyze(Decoder(), example_inputs=inputs(N - 1), mode="decode")
+    given = xfcost.analyze(Decoder(), example_inputs=zeros(N - 1), mode="decode")
     assert given.total("macs") == ledger.total("macs")
 
 
@@ -440,8 +391,7 @@ class Named(nn.Module):
 
 @pytest.mark.parametrize("mode", ["prefill", "decode", "generate"])
 def test_a_cache_of_another_name(mode):
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    given = {"example_inputs": inputs, "N": N, "mode": mode, "on": SMALL, "mixing": False}
+    given = {"example_inputs": zeros, "N": N, "mode": mode, "on": SMALL, "mixing": False}
     given |= {"new_tokens": 5} if mode == "generate" else {}
     found = xfcost.analyze(Named(), cache_in="memory", cache_out="1", **given)
     usual = xfcost.analyze(Decoder(), **given)
@@ -485,8 +435,7 @@ OPTIONAL = transformers.DynamicCache | None
     ],
 )
 def test_a_cache_is_found_by_its_type(takes, annotation, returns):
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    found = xfcost.analyze(Typed(takes, annotation, returns), example_inputs=inputs, N=N, mode="decode", mixing=False)
+    found = xfcost.analyze(Typed(takes, annotation, returns), example_inputs=zeros, N=N, mode="decode", mixing=False)
     assert (found.cache.bytes, found.cache.bytes_per_token) == (B * N * 2 * 4 * 4, 2 * 4 * 4)  # 2 of width 4, float32
 
 
@@ -500,7 +449,7 @@ def test_a_cache_is_found_by_its_type(takes, annotation, returns):
     ],
 )
 def test_a_cache_that_is_not_there(options, words):
-    ids = {"input_ids": torch.zeros(B, N, dtype=torch.long)}
+    ids = zeros(N)
     with pytest.raises(UsageError, match=words):
         xfcost.analyze(Named(), example_inputs=ids, **options)
 
@@ -524,14 +473,12 @@ class Keywords(Decoder):
     ],
 )
 def test_a_message_names_the_option_that_mends_it(module, options, words):
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     with pytest.raises(UsageError, match=words):
-        xfcost.analyze(module(), example_inputs=inputs, N=N, mode="decode", mixing=False, **options)
+        xfcost.analyze(module(), example_inputs=zeros, N=N, mode="decode", mixing=False, **options)
 
 
 def test_a_module_that_names_no_argument_decodes():
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    given = {"example_inputs": inputs, "N": N, "mode": "decode", "mixing": False}
+    given = {"example_inputs": zeros, "N": N, "mode": "decode", "mixing": False}
     found, usual = xfcost.analyze(Keywords(), cache_in="memory", **given), xfcost.analyze(Decoder(), **given)
     assert (found.total("macs"), found.cache) == (usual.total("macs"), usual.cache)
 
@@ -569,17 +516,15 @@ class Views(Decoder):
 
 
 def test_views_of_one_tensor_are_each_in_the_cache():
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     for mode in ("prefill", "decode"):
-        cache = xfcost.analyze(Views(), example_inputs=inputs, N=N, mode=mode).cache
+        cache = xfcost.analyze(Views(), example_inputs=zeros, N=N, mode=mode).cache
         assert (cache.bytes, cache.bytes_per_token) == (B * N * 8 * 4, 8 * 4)
 
 
 def test_the_largest_n_of_given_inputs_is_that_of_inputs_with_a_letter():
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     found = [
         xfcost.analyze(Decoder(), example_inputs=given, mode="decode", on=SMALL, **more).on
-        for given, more in ((inputs, {"N": N}), (inputs(N - 1), {}))
+        for given, more in ((zeros, {"N": N}), (zeros(N - 1), {}))
     ]
     largest = {one.memory.largest_tokens for one in found if one is not None}
     assert len(largest) == 1
@@ -592,10 +537,13 @@ def test_the_operations_of_a_prompt_have_kinds(tmp_path):
     assert kinds == {"mm": "per-token", "scaled_dot_product_attention": "global"}
 
 
+UMT5 = {
+    "model_type": "umt5", "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 29,
+}  # fmt: skip
+
+
 def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path):
-    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 29}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": "umt5", **sizes}))
+    path = write(tmp_path, UMT5)
     ledger = step(str(path), on=SMALL)
     assert ledger.module.module.endswith("UMT5ForConditionalGeneration")
     largest = ledger.on.memory.largest_tokens
@@ -614,9 +562,7 @@ def mistral3(folder):
         "num_attention_heads": 4, "head_dim": 16, "image_size": 56, "patch_size": 14,
     }  # fmt: skip
     whole = {"model_type": "mistral3", "text_config": text, "vision_config": image, "spatial_merge_size": 2}
-    path = folder / "config.json"
-    path.write_text(json.dumps({**whole, "image_token_index": 10, "vision_feature_layer": -1}), encoding="utf-8")
-    return str(path)
+    return str(write(folder, {**whole, "image_token_index": 10, "vision_feature_layer": -1}))
 
 
 def test_n_counts_the_tokens_of_an_image(tmp_path):
@@ -635,17 +581,17 @@ def test_without_n_a_text_of_512_tokens_is_behind_the_image(tmp_path):
     assert xfcost.analyze(mistral3(tmp_path), trace=False, mixing=False).metadata.grid_tokens == 512 + 4
 
 
+def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
+    path = config_of(tmp_path, "Qwen3ForCausalLM")
+    eager, fused = (step(path, mode="prefill", on="h100-sxm", attention=one).on.notes for one in ("eager", "fused"))
+    assert any("counts all pairs" in note for note in eager)
+    assert not fused
+
+
 def test_n_beyond_the_positions_has_a_note(tmp_path):
     path = config_of(tmp_path, "Qwen3ForCausalLM", max_position_embeddings=8)
     assert step(path).metadata.warnings == (f"N = {N} is beyond the model's 8 positions",)
     assert step(path, N=8).metadata.warnings == ()
-
-
-def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
-    path = config_of(tmp_path, "Qwen3ForCausalLM")
-    eager, fused = (step(path, mode="prefill", on="h100-sxm", attention=one).on for one in ("eager", "fused"))
-    assert any("counts all pairs" in note for note in eager.notes)
-    assert not fused.notes
 
 
 @pytest.mark.parametrize(
@@ -659,17 +605,15 @@ def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
     ],
 )
 def test_what_a_step_can_not_be_is_refused(options, words):
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     with pytest.raises(UsageError, match=words):
-        xfcost.analyze(Decoder(), example_inputs=inputs, **({"N": N} | options))
+        xfcost.analyze(Decoder(), example_inputs=zeros, **({"N": N} | options))
 
 
 # A prompt and the steps after it ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_generation_is_a_prompt_and_its_steps():
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
-    ledger = xfcost.analyze(Decoder(), example_inputs=inputs, N=N, mode="generate", new_tokens=40, on="h100-sxm")
+    ledger = xfcost.analyze(Decoder(), example_inputs=zeros, N=N, mode="generate", new_tokens=40, on="h100-sxm")
     found = ledger.generation
     # 16 MACs of the map for each token, and 4 of each score; tokens 13 to 51 follow 12
     assert found.prefill.macs == B * (16 * 12 + 4 * 12 * 12)
@@ -721,29 +665,11 @@ def test_the_steps_of_a_generation_are_those_of_the_real_model(name, tmp_path):
     assert ledger.cache.bytes == ran(name, 9)[1]
 
 
-def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path):
-    fields = json.loads((Path(__file__).parent / "data" / "configs" / "llama-3.2-1b.json").read_text())
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(fields | {"num_hidden_layers": 2}))
-    run = as_built(Run(mode="generate", batch=B, new_tokens=70), text=True)
-    module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
-    ledgers = (
-        step(str(path), mode="generate", new_tokens=70, dtype="bfloat16"),
-        module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run),
-    )
-    spec, found = (one.generation for one in ledgers)
-    assert [one and one.macs for one in (found.prefill, found.decode, found.without_cache)] == [
-        one and one.macs for one in (spec.prefill, spec.decode, spec.without_cache)
-    ]
-    assert ledgers[0].cache == ledgers[1].cache
-
-
 def test_generations_are_compared_as_each_is_counted():
-    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     given = {"N": N, "mode": "generate", "new_tokens": 5, "on": "h100-sxm"}
-    found = xfcost.compare((Decoder(), inputs), (Views(), inputs), mixing=False, **given)
+    found = xfcost.compare((Decoder(), zeros), (Views(), zeros), mixing=False, **given)
     for module, ledger in zip((Decoder(), Views()), found.ledgers, strict=True):
-        alone = xfcost.analyze(module, example_inputs=inputs, **given)
+        alone = xfcost.analyze(module, example_inputs=zeros, **given)
         assert ledger.generation == alone.generation
         assert ledger.total("macs") == alone.total("macs")
         assert ledger.cache == alone.cache
@@ -751,36 +677,12 @@ def test_generations_are_compared_as_each_is_counted():
 
 
 def test_a_generation_needs_an_n_of_its_own(tmp_path):
-    given = {"input_ids": torch.zeros(B, N, dtype=torch.long)}
+    given = zeros(N)
     with pytest.raises(UsageError, match="have no letter N"):
         xfcost.analyze(Decoder(), example_inputs=given, mode="generate", new_tokens=2)
-    path = tmp_path / "config.json"
-    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 29}
-    path.write_text(json.dumps({"model_type": "umt5", **sizes}))
+    path = write(tmp_path, UMT5)
     with pytest.raises(UsageError, match="of its encoder's text and of its decoder's"):
         step(str(path), mode="generate", new_tokens=2)
-
-
-def test_a_step_has_a_roofline(tmp_path):
-    options = {"mode": "decode", "dtype": "bfloat16", "batch": B}
-    systems = open_systems([config_of(tmp_path, "Qwen3ForCausalLM")], options)
-    run = Run(tokens=(N,), mode="decode", batch=B, dtype="bfloat16", on=read_devices("h100-sxm"))
-    [found] = bounded_rooflines(systems, run)
-    head = next(one for one in found.points if one.title == "lm_head.mm")
-    # 2 samples meet 29 maps of 16 numbers: 2·2·29·16 FLOPs, and 2 bytes of each number, at 3.35 TB/s
-    assert (head.flops, head.operand_bytes) == (4 * 29 * 16, 2 * 29 * 16)
-    assert head.seconds == pytest.approx(2 * 29 * 16 / 3.35e12)
-
-
-@pytest.mark.rest
-def test_the_cache_of_a_config_is_plotted(tmp_path):
-    config_of(tmp_path, "Qwen3ForCausalLM")
-    done = xf("plot", "config.json", "--N", "8:16", "--metric", "cache", "-o", "a.csv", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    with (tmp_path / "a.csv").open() as stream:
-        found = {int(one["N"]): int(one["cache_bytes"]) for one in csv.DictReader(stream)}
-    # keys and values of 3 layers, 2 heads of 4 numbers in 2 bytes
-    assert found == {tokens: tokens * 2 * 3 * 2 * 4 * 2 for tokens in range(8, 17)}
 
 
 # Alike layers, of which the first ones run alone at other sizes ─────────────────────────────────────────────────────
@@ -818,13 +720,14 @@ class Numbered(nn.Module):
         return (x_BNC @ keys.transpose(1, 2)).softmax(dim=-1) @ keys, keys
 
 
-@pytest.mark.parametrize(
+stacks = pytest.mark.parametrize(
     ("options", "layers"), [({}, {0}), ({"alternating": True}, {0, 1}), ({"sums": True}, {*range(6)})]
 )
+
+
+@stacks
 def test_at_other_n_the_first_alike_layers_run_alone(options, layers):
-    own, fresh = (
-        GivenModule(Stack(**options), lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}) for _ in range(2)
-    )
+    own, fresh = (GivenModule(Stack(**options), zeros) for _ in range(2))
     bare = How(trace=False, closed_form=False, mode="decode")
     own.ledger(Lengths(N), bare._replace(trace=True))
     own.ledger(Lengths(30), bare)
@@ -835,9 +738,7 @@ def test_at_other_n_the_first_alike_layers_run_alone(options, layers):
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
 
 
-@pytest.mark.parametrize(
-    ("options", "layers"), [({}, {0}), ({"alternating": True}, {0, 1}), ({"sums": True}, {*range(6)})]
-)
+@stacks
 def test_a_forward_of_many_operations_runs_the_first_alike_layers(options, layers, monkeypatch):
     class Noting(Stack):
         def forward(self, input_ids: torch.Tensor) -> Any:
@@ -854,8 +755,8 @@ def test_a_forward_of_many_operations_runs_the_first_alike_layers(options, layer
     assert Stack.ran == layers
 
 
-@pytest.mark.parametrize("options", [{}, {"alternating": True}, {"sums": True}])
-def test_a_long_run_is_traced_with_its_first_alike_layers(options, monkeypatch):
+@stacks
+def test_a_long_run_is_traced_with_its_first_alike_layers(options, layers, monkeypatch):
     found = []
     for most in (10**9, 0):
         monkeypatch.setattr(ledger_of_modules, "_MOST_TRACED", most)
@@ -865,14 +766,24 @@ def test_a_long_run_is_traced_with_its_first_alike_layers(options, monkeypatch):
     assert (short.rows, short.module, short.agreement) == (whole.rows, whole.module, whole.agreement)
 
 
-def test_a_model_without_a_cache_is_not_built_with_numbers(tmp_path, monkeypatch):
-    fields = TEXT | {"model_type": "recurrent_gemma", "num_hidden_layers": 3, "lru_width": 16}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(fields | {"architectures": ["RecurrentGemmaForCausalLM"]}))
+VISION = {
+    "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 4, "patch_size": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "said"),
+    [
+        (TEXT | {"model_type": "recurrent_gemma", "lru_width": 16}, "RecurrentGemmaForCausalLM", "returned no cache"),
+        ({"model_type": "dinov2"} | VISION, "Dinov2Model", "takes no cache"),
+    ],
+)
+def test_a_model_without_a_cache_is_not_built_with_numbers(fields, name, said, tmp_path, monkeypatch):
+    path = write(tmp_path, fields | {"architectures": [name]})
     monkeypatch.setattr(decoding, "_MOST_CALLS", 100)
     devices = []
     monkeypatch.setattr(targets, "configured", lambda *given: devices.append(given[1]) or BUILT(*given))
-    with pytest.raises(UsageError, match="RecurrentGemmaForCausalLM returned no cache"):
+    with pytest.raises(UsageError, match=f"{name} {said}"):
         xfcost.analyze(str(path), mode="decode", N=200)
     assert devices == ["meta"]
 
@@ -908,28 +819,3 @@ def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(name, tmp_path, monk
 def test_a_dictionary_that_a_model_fills_is_no_cache():
     module = Typed("cache", dict[str, torch.Tensor] | None, lambda y, cache: {"logits": y})
     assert cache_parameter(module) is None
-
-
-def test_a_module_without_a_cache_is_refused():
-    with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache and past_key_values"):
-        xfcost.analyze(nn.Linear(2, 2), example_inputs=torch.zeros(1, 2), mode="decode")
-
-
-def test_a_config_whose_class_has_no_cache_is_refused_before_weights_are_allocated(tmp_path, monkeypatch):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({
-        "model_type": "dinov2", "architectures": ["Dinov2Model"], "hidden_size": 8, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "image_size": 4, "patch_size": 2,
-    }))  # fmt: skip
-    devices, configured = list[str](), targets.configured
-
-    def watched(place, device, *options):
-        devices.append(device)
-        return configured(place, device, *options)
-
-    monkeypatch.setattr(targets, "configured", watched)
-    with pytest.raises(UsageError, match="the forward of Dinov2Model takes no cache"):
-        named_module(ModuleTarget("config", str(path), "", str(path)), (), (), 1, Run(mode="decode")).ledger(
-            Lengths(), How(mode="decode")
-        )
-    assert devices == ["meta"]
