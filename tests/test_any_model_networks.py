@@ -15,7 +15,7 @@ from any_models import Takes, X
 from modules import Call
 from small_networks import NETWORKS
 from specs import architecture_of
-from transformers_models import cache_name, parameters, transformers
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import IncompleteError, UsageError
 from xfcost.torch_models.any_model.ledger import module_ledger
@@ -335,41 +335,6 @@ def test_eager_and_fused_cost_the_same_and_keep_another_memory(name):
     side = 17 if name == "ViTModel" else N
     assert eager.total("attention_entries") == 3 * B * 4 * side * side
     assert fused.total("attention_entries") == 3 * B * 4 * side
-
-
-@pytest.mark.parametrize(("name", "layers"), [("GPT2LMHeadModel", "transformer.h.*"), ("BertModel", "encoder.layer.*")])
-def test_layers_are_one_block(name, layers):
-    ledger = module_ledger(built(name), (), MODELS[name][2](), trace=False)
-    assert {row.times for row in ledger.rows if row.block == layers} == {3}
-    assert {row.times for row in ledger.rows if row.block != layers} == {1}
-
-
-def test_a_mask_that_is_looked_at_changes_no_macs():
-    inputs = {"input_ids": tokens(), "attention_mask": tokens()}
-    masked = module_ledger(built("BertModel"), (), inputs)
-    assert masked.module.tensors == "fake"
-    assert masked.total("macs") == module_ledger(built("BertModel"), (), {"input_ids": tokens()}).total("macs")
-
-
-def test_a_step_with_a_cache_reads_it_and_leaves_it():
-    model = built("GPT2LMHeadModel")
-    with torch.no_grad():
-        past = model(tokens())[cache_name()]
-    ledger = module_ledger(model, (), {"input_ids": tokens(1), cache_name(): past})
-    # per layer and sample 12·d² for one token, and d·(N + 1) twice; the logits
-    assert ledger.total("macs") == B * (3 * (12 * 256 + 2 * 16 * (N + 1)) + 16 * VOCABULARY)
-    assert past.get_seq_length() == N
-    assert ledger.module.traced == "agrees"
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_grouped_products_of_a_mixture_of_experts_count(device):
-    fields = TEXT | {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
-    model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**fields)).to(device).eval()
-    ledger = module_ledger(model, (tokens().to(device),), strict=True)
-    attention = 2 * 256 + 2 * 128 + 2 * 16 * N
-    # two experts of three maps, and the router
-    assert ledger.total("macs") == B * N * (3 * (attention + 2 * 3 * 16 * 24 + 16 * 4) + 16 * VOCABULARY)
 
 
 # A preset's module looked at without its spec costs what the spec's formulas say ──────────────────────────────────────

@@ -13,12 +13,8 @@ from contract import example, joined, make
 from places import at, total
 from specs import architecture_of, counted
 from strategies import place_for
-from transformers_models import ours_of
 from whole_probe import probe
-from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import slope, sweep
-from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
 from xfcost.layers.stems import Fold
 from xfcost.ledger.grid import Grid
@@ -76,18 +72,6 @@ def test_every_power_of_two_folds_to_at_most_two_to_one(power):
     # 6 blocks along rows, 6 along columns.
     scores = sum(row.times * row.macs for row in ledger.rows if row.operation == "scores")
     assert scores == 6 * n * (height + width) * 768
-
-
-def test_growth_of_a_folded_sequence_is_measured_on_squares():
-    # Inputs twice as long in both directions: 4 N, and √4 times the line.
-    loaded = load("common-axial")
-    ledger = count(place(loaded, Run()))
-    (growth,) = compared([SpecSystem(loaded)], [ledger], Run()).growth.values()
-    assert growth["factor"] == 4
-    assert growth["mixing_macs"] == pytest.approx(1.5)
-    ledgers = sweep("common-axial", SpecSystem(loaded), Run(), (128, 65536))
-    assert slope(ledgers.xs, ledgers.values("mixing_macs")) == pytest.approx(1.5)
-    assert ledgers.ended is None
 
 
 # The autoregressive Axial Transformer ─────────────────────────────────────────────────────────────────────────────────
@@ -157,21 +141,6 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
 
 
 # iGPT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_no_pixel_is_read_before_its_turn(tmp_path):
-    """The scores of pixel n depend on those before it alone."""
-    block = [{"kind": "full", "heads": 3, "causal": True, "projection_bias": False}, {"kind": "mlp", "bias": False}]
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": 11, "length": 7},
-        "embed": [{"kind": "token"}, {"kind": "shift", "axis": "row", "start": "learned"}, {"kind": "position"}],
-        "stages": [{"dim": 12, "depth": 2, "block": block}],
-    }
-    architecture, live = ours_of(spec, tmp_path, dtype="float64")
-    stream = live.model.streams[0]
-    behind = nn.Sequential(*list(stream.embed)[1:], *[sublayer for block in stream.stages[0].run for sublayer in block])
-    x = torch.randn(1, architecture.grid.total, 12, dtype=torch.float64)
-    assert probe(behind, (x,)).reads == tuple(frozenset(range(n)) for n in range(7))
 
 
 # Sparse Transformer's patterns ────────────────────────────────────────────────────────────────────────────────────────

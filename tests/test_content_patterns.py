@@ -11,7 +11,6 @@ import places
 from cases.base import Case
 from cases.chosen import several
 from contract import example, make
-from places import rows_of
 from specs import architecture_of, counted
 from transformers_models import TheirWeights, transformers
 from xfcost.formulas.component import Place
@@ -102,13 +101,6 @@ def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared):
         expected = DECAY * was + (1 - DECAY) * mean / mean.norm() if mean.any() else was
         torch.testing.assert_close(now, expected, rtol=1e-12, atol=1e-12)
     assert not any("centroids" in name for name, _ in module.named_parameters())
-
-
-def test_memory_keys_stand_per_cluster():
-    # Causal and not shared: 4 clusters, 2 heads of 4, one key and one value each; more tokens, more clusters.
-    component = Routing(heads=2, causal="approximate")
-    assert [rows_of(component, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
-    assert rows_of(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
 
 
 def test_routing_the_layers_of_the_public_implementation():
@@ -207,12 +199,6 @@ def test_n_is_the_tokens_of_all_maps():
             below = max((n for n in by_tokens if n < tokens), default=None)
             near = [str(n) for n in (below, min(n for n in by_tokens if n > tokens)) if n]
             assert str(refused.value).endswith(f"the nearest that do: {' or '.join(near)}")
-
-
-def test_sizes_of_the_largest_map():
-    ledgers = [counted(PRESET, "input.size=[16,24]"), counted(PRESET, tokens=(510,))]
-    assert {ledger.metadata.tokens for ledger in ledgers} == {"510 (16×24, 8×12, 4×6, 2×3)"}
-    assert ledgers[0].rows == ledgers[1].rows
 
 
 def theirs(maps, device="cpu", **settings):

@@ -9,10 +9,7 @@ from torch import nn
 from cases.base import Case
 from compared import given as conv_given
 from compared import referred
-from contract import OneStage
 from places import at, rows_of
-from specs import architecture_of, counted
-from strategies import counted_spec
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
@@ -23,7 +20,6 @@ from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.non_local import NonLocal, Sagan
 from xfcost.mechanisms.residual_blocks import Bottleneck
-from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
@@ -62,21 +58,6 @@ def test_what_a_kernel_of_any_stride_reads(drawn):
     assert kernel.pairs(sides) == sum(map(len, listed))
 
 
-def test_pooling_is_local_and_its_group_norms_are_global():
-    ledger = counted("poolformer-s12")
-    mixing = {row.operation: (row.mixing, row.reads) for row in ledger.rows if row.mixes}
-    assert mixing == {
-        "conv": ("local", "W²"),
-        "pool": ("local", "W²"),
-        "residual_norm": ("global", "N"),
-        "norm": ("global", "N"),
-    }
-    # a group norm's statistics come from the content; nothing else that mixes does
-    assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
-    # in MACs it mixes by the convolutions at its stem_layers alone
-    assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
-
-
 # Convolutions as sub-layers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -111,25 +92,6 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component, grid):
     assert traced.macs == 2 * sum(row.macs for row in rows.values())
     assert traced.flops == 2 * sum(row.flops for row in rows.values())
     assert traced.params == sum(row.params for row in rows.values())
-
-
-def test_a_wider_output_projects_the_residual_stream(tmp_path):
-    spec = {
-        "input": {"kind": "vectors", "channels": 6, "length": 5},
-        "residual": {"norm": "none"},
-        "stages": [{"dim": 8, "depth": 2, "block": [{"kind": "conv", "bias": False}]}],
-    }
-    # 3·6·8 and the projection 6·8 + 8; then 3·8·8
-    assert counted_spec(spec, tmp_path).total("params") == 144 + 56 + 192
-
-
-def test_ten_dilated_blocks_read_as_far_as_their_dilations_sum():
-    # 1 + 2·(1 + 2 + 4 + 8 + 16)·2 tokens after two sets of five.
-    architecture = architecture_of("bytenet-lm", "stages.0.depth=10", "stages.0.dim=64", tokens=(150,))
-    stage = OneStage(build(architecture, "cpu").model.get_submodule("streams.0.stages.0"))
-    seen = probe(stage, (torch.zeros(1, 150, 64),))
-    assert seen.most == 125
-    assert seen.reads[149] == frozenset(range(25, 150))
 
 
 def test_the_first_version_strides_on_the_first_convolution():
@@ -203,14 +165,6 @@ def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
         traced = trace(torch_module.eval(), (torch.randn(1, place.grid.total, dim),))
     assert (traced.params, traced.macs) == expected[:2]
     assert traced.unsupported == {}
-
-
-def test_what_fills_no_pool_is_not_read():
-    # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
-    component, place = NonLocal(width=2, pool=2), at(3, 5, dim=6)
-    assert list(component.reads(place.grid, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
-    assert component.pairs(place.grid) == 15 * 8
-    assert rows(component, place)["scores"].attention_entries == 15 * 2
 
 
 SAGAN = [

@@ -17,7 +17,7 @@ from tiers import of_case, tiered
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Place, tag_of
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
@@ -331,14 +331,6 @@ def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score():
     assert scores == {1000 * 4096}
 
 
-def test_a_full_window_grows_no_more():
-    """Mistral's window is 4,096: from there on, N changes neither the cache nor the work."""
-    small, large = (analyze("mistral-7b-sliding", N=n, mode="decode", trace=False) for n in (4096, 32768))
-    assert small.cache == large.cache
-    assert (small.cache.bytes_per_token, small.cache.state_bytes) == (0, small.cache.bytes)
-    assert small.total("macs") == large.total("macs")
-
-
 @pytest.mark.parametrize("tokens", range(1, 15))
 def test_a_dilated_window_keeps_the_last_of_every_residue_class(tokens):
     """Every third token is read, four in all; each class has as many rows as the fullest one needs."""
@@ -451,15 +443,3 @@ def test_a_step_of_rnnsearch_by_hand():
     assert rows[step + "cache"].cached == 30 * (1000 + 2000)
     assert rows[step + "state"].cached == 1000
     assert ledger.cache.bytes_per_token == 0
-
-
-@pytest.mark.parametrize("component", ["lstm, bidirectional: true", "kernel, heads: 2", "conv, size: 3"])
-def test_what_reads_later_tokens_has_no_step(component, tmp_path):
-    file = tmp_path / "spec.yaml"
-    file.write_text(
-        "name: one\ninput: {kind: tokens, vocabulary: 7, length: 5}\nembed: [{kind: token}]\n"
-        f"stages: [{{dim: 8, depth: 1, block: [{{kind: {component}}}]}}]\nhead: {{kind: language_model}}\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(SpecError, match="reads later tokens"):
-        analyze(str(file), mode="decode", trace=False)

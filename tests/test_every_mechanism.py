@@ -25,11 +25,11 @@ from strategies import answers, as_yaml, exact, examples, place_for, placed, sam
 from tiers import tiered_cases, tiered_examples
 from whole_probe import kind_of, probe
 from xfcost.counting.forward import batched
-from xfcost.formulas.component import Mixer, Place, Residual, tag_of
+from xfcost.formulas.component import Mixer, Residual, tag_of
 from xfcost.layers import SUBLAYERS
 from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS
 from xfcost.mechanisms import MECHANISMS
@@ -545,12 +545,3 @@ def test_causal_components_read_no_later_token(component):
 
 
 # Places where a component refuses to stand ──────────────────────────────────────────────────────────────────────────
-
-
-def test_components_refuse_places_that_can_not_be():
-    with pytest.raises(ComponentError, match="reads an encoder's output"):
-        Cross(heads=1).check(Place(grid=Grid((3,)), dim=DIM, out_dim=DIM))
-    with pytest.raises(ComponentError, match="expected no special tokens, got 1"):
-        Window(heads=1).check(Place(grid=Grid((3, 3), 1), dim=DIM, out_dim=DIM))
-    with pytest.raises(ComponentError, match="7 is not below the window's size 7"):
-        Window(heads=1, size=7, shift=7).check(Place(grid=Grid((9, 9)), dim=DIM, out_dim=DIM))

@@ -14,8 +14,6 @@ import xfcost
 from helpers import PLAIN, csv_of, report_text, stdout_of, table_of
 from strategies import as_yaml
 from xfcost.counting.gallery import gallery_rows
-from xfcost.counting.sweep import records as sweep_records
-from xfcost.counting.system import SpecSystem
 from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
@@ -397,15 +395,6 @@ def test_a_comparison_of_decode_steps(text):
     assert float(first["intensity"]) == pytest.approx(8316 / 8752)
 
 
-def test_n_of_a_comparison_is_without_special_tokens():
-    # ViT has a [CLS] token beside its 784, Swin has none.
-    comparison = xfcost.compare("vit", "swin", N=784)
-    assert json.loads(comparison.to_json())["N"] == 784
-    assert [ledger.metadata.extra_tokens for ledger in comparison.ledgers] == [1, 0]
-    # of 224 pixels a side they make 784 and 3,136
-    assert json.loads(xfcost.compare("vit", "swin").to_json())["N"] is None
-
-
 def test_a_comparison_of_texts_tells_the_cache_from_none(text):
     comparison = xfcost.compare(text, text, mode="generate", new_tokens=3)
     generation = comparison.ledgers[0].generation
@@ -436,19 +425,6 @@ def test_points_of_a_plot(image, tmp_path):
     assert {first[name] for name in empty} == {""}
     assert {*first} == {*expected, *empty, "attention_bytes"}
     assert (second["N"], second["image"]) == ("9", "6x6")
-
-
-def test_traced_points_of_a_plot(image):
-    from xfcost.counting.sweep import sweep
-    from xfcost.spec.load import load
-    from xfcost.spec.run import Run
-
-    run = Run(batch=2)
-    one = sweep("Image", SpecSystem(load(str(image))), run, (4, 9))
-    ledger = xfcost.analyze(image, N=4, batch=2)
-    first, second = sweep_records(one, [ledger])
-    assert [first[f"traced_{name}"] for name in ("params", "macs", "mixing_macs")] == [577, 4072, 800]
-    assert [second[f"traced_{name}"] for name in ("params", "macs", "mixing_macs")] == [None, None, None]
 
 
 def test_the_gallery():

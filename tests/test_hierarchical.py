@@ -6,19 +6,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import transformers_models as hf
-from cases.base import Case
-from compared import given, referred
-from contract import OneStage
 from places import at, rows_of
 from references.local import windows
-from specs import architecture_of, counted
+from specs import counted
 from transformers_models import CLASSES, TheirWeights, compare, ours_of, theirs_of
-from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.spatial_reduction import ConvAttention, SpatialReduction
-from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 # Spatial-reduction attention, PVT and PVT v2 ──────────────────────────────────────────────────────────────────────────
@@ -53,34 +47,6 @@ def test_the_trace_counts_adaptive_pools(pool, shape, size, flops):
     for device in ("cpu", "meta"):
         found = trace(Pools(), (torch.ones(shape, device=device),))
         assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
-
-
-def test_what_stands_in_no_patch_is_told_and_read_by_no_other():
-    component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
-    assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
-    module = MODULES[SpatialReduction](component, spot).double().eval()
-    x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
-    changed = x_BND.clone()
-    changed[:, 4] += 1  # the end of the first row
-    with torch.no_grad():
-        differs = (module(x_BND) != module(changed)).any(-1)[0]
-        torch.testing.assert_close(module(changed), referred(Case(component, spot), given(module), changed))
-    assert differs.nonzero().flatten().tolist() == [4]
-
-
-def test_pvt_on_other_grids():
-    # 40×40 tokens: 40, 20, 10 and 5 along each side, patches of 8, 4 and 2; every table has a row per token, the last
-    # one for the class token too.
-    architecture = architecture_of("pvt-tiny", tokens=(1600,))
-    ledger = count(architecture)
-    keys = [row.reads_tokens for row in ledger.rows if row.operation == "scores"]
-    assert keys == [25, 25, 25, 26]
-    bound = {row.path: row.params for row in ledger.rows if row.bound}
-    assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
-    assert counted("pvt-v2-b0").bound_params == 0
-    # without the class token, as comparisons on the grid alone ask for
-    alone = counted("pvt-tiny", extra_tokens=False)
-    assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
 
 
 PVT_SMALL = {
@@ -181,56 +147,7 @@ def test_the_printed_figures_leave_out_the_products_of_attention(name, printed):
     assert round(ledger.total("macs") / 1e9, 1) > printed
 
 
-def test_positions_stand_behind_the_first_block_of_every_stage_alone():
-    for name in PRINTED:
-        encoders = [row for row in counted(name).rows if row.operation == "conv" and "blocks" in row.path]
-        assert [(row.path, row.times) for row in encoders] == [(f"stages.{i}.blocks.0.2.conv", 1) for i in range(4)]
-        assert {row.mixing for row in encoders} == {"local"}
-
-
-def spec(size):
-    """Twins-SVT, small: windows of 2, patches of 4, 2 and 1."""
-
-    def stage(number):
-        local, mlp = {"kind": "window", "size": 2, "heads": 2, "bias": "none"}, {"kind": "mlp", "ratio": 2}
-        pooled = {"kind": "spatial_reduction", "heads": 2, "reduction": [4, 2, 1][number]}
-        positions = {"kind": "depthwise_conv", "residual": {"norm": "none"}}
-        enter = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}] if number else []
-        return {"enter": enter, "dim": 6 * 2**number, "blocks": [[local, mlp, positions], [pooled, mlp]]}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
-        "stages": [stage(number) for number in range(3)],
-        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
-    }
-
-
-def test_two_blocks_read_everything(tmp_path):
-    _, live = ours_of(spec(32), tmp_path)
-    stage = live.model.get_submodule("streams.0.stages.0")
-    x = torch.zeros(1, 64, 6)
-    assert {len(reads) for reads in probe(OneStage(stage), (x,)).reads} == {64}
-    # The first alone: a window, its neighbours by the position encoding, a kernel wide. A corner's 2×2 window and those
-    # that touch it: 4×4 tokens.
-    del stage.run[1]
-    first = probe(OneStage(stage), (x,)).reads
-    assert first[0] == frozenset(8 * y + x for y in range(2) for x in range(2))
-    assert first[9] == frozenset(8 * y + x for y in range(4) for x in range(4))
-
-
 # Attention with convolutional projections and CvT ─────────────────────────────────────────────────────────────────────
-
-
-def test_a_query_is_made_of_its_neighbours():
-    component, spot = ConvAttention(heads=1), at(4, 5, special=1)
-    module = MODULES[ConvAttention](component, spot).double().eval()
-    seen = probe(module.q, (torch.zeros(1, 21, 6),)).reads
-    assert seen[0] == frozenset({0})  # the special token goes round the convolution
-    assert seen[1] == frozenset({1, 2, 6, 7})
-    keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
-    assert len(keys) == 7
-    assert frozenset().union(*keys) == frozenset(range(21))
 
 
 @pytest.mark.parametrize("half", range(4))
@@ -241,13 +158,6 @@ def test_up_to_that_stride_the_keys_read_every_token(half):
         kernel = component.kernel(Grid((side,)), component.kv_stride)
         read = {token for key in range(component.keys(Grid((side,))).total) for token in kernel.reads((side,), key)}
         assert read == set(range(side))
-
-
-def test_cvt_on_other_grids():
-    # 30×30 tokens in the first stage, 15×15 and 8×8 behind: keys at every second position.
-    ledger = counted("cvt-13", tokens=(900,))
-    assert [row.reads_tokens for row in ledger.rows if row.operation == "scores"] == [225, 64, 17]
-    assert ledger.bound_params == 0
 
 
 CVT_SMALL = {

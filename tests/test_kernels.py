@@ -7,21 +7,18 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from torch import nn
 
 from clocks import Machine
-from helpers import report_text
-from xfcost.api.accounts import AccountOptions, account
+from xfcost.api.accounts import AccountOptions
 from xfcost.api.roofline import CalibratedRoofs, under_roofs, with_roofs
 from xfcost.api.runs import make_run, timing_plan
-from xfcost.counting.comparison import compared
 from xfcost.counting.devices import device, device_names, device_reported
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
-from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, whole_of_peak, whole_rate
+from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, whole_of_peak
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import CudaGraph, Load
@@ -265,16 +262,6 @@ def test_shares_of_a_recorded_forward_add_up_to_the_whole(name, slower, monkeypa
     assert max(sums) < 102
 
 
-@pytest.mark.rest
-def test_shares_of_a_recorded_training_step_add_up_to_the_whole(monkeypatch):
-    found, _, _ = from_trace("vit-s16-train")
-    ledger = account(load("vit-s16"), RECORDED["vit-s16-train"][1], trace=False, orders=False)
-    ledger = measured_on((found,) * 6, found.total, 0.9 * found.total, ledger, None, monkeypatch)
-    sums = list(share_sums(table.document(ledger), table.document(ledger, "mixing"), table.document(ledger)))
-    assert len(sums) == 6
-    assert sums == pytest.approx([100.0] * 6, abs=0.5)
-
-
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monkeypatch):
     # each pass has a total of 3 ms; the medians of the rows are 2 ms and 2 ms, 4 ms together
@@ -375,13 +362,6 @@ def test_turns_end_once_the_chosen_lane_is_precise(gpu):
     assert timing.wall == timing.lanes.wall > 1.0
 
 
-def test_the_host_is_a_lane(gpu):
-    plan = TimingPlan(runs=6, lane="host")
-    found = taking_turns(Machine(), plan)
-    timing = timing_of(found, "cuda", None, None, plan)
-    assert (timing.lane, timing.times) == ("host", found.host)
-
-
 def test_a_gpu_whose_kernels_are_not_traced_has_no_lanes(gpu):
     plan = TimingPlan(runs=6, lane="device")
     clock = Machine()
@@ -390,13 +370,6 @@ def test_a_gpu_whose_kernels_are_not_traced_has_no_lanes(gpu):
     assert timing_of(found, "cuda", None, None).lanes is None
     with pytest.raises(DeviceError, match="--lane device: torch's profiler saw no kernels on cuda"):
         timing_of(found, "cuda", None, None, plan)
-
-
-def test_shares_of_a_device_are_of_the_whole_call(gpu):
-    plan = TimingPlan(runs=6, lane="device")
-    timing = timing_of(taking_turns(Machine(), plan), "cuda", None, None, plan)
-    ledger = with_seconds(small(), {}, None, timing)
-    assert whole_rate(ledger) == ledger.total("flops") / timing.wall
 
 
 @pytest.mark.parametrize(
@@ -415,28 +388,6 @@ def test_what_a_device_can_not_be_timed_by(device, options, said):
     if len(options) == 1:
         assert timing_plan("cuda", options) == TimingPlan(**options)
     assert timing_plan("cpu", {"lane": "wall"}) == TimingPlan()
-
-
-def test_a_generation_has_no_lane():
-    first = place(load("gpt2", ["stages.0.depth=1"]), Run(mode="generate", tokens=(4,), new_tokens=2))
-    ledger = count(first)
-    with pytest.raises(UsageError, match="--lane device: does not support --mode generate"):
-        SystemOnDevice(TimedSystem(first, ledger, first), "cpu", TimingPlan(lane="device"))
-
-
-def test_a_comparison_names_the_lane_of_its_ratios(gpu):
-    plan = TimingPlan(runs=6, lane="device")
-    ledgers = []
-    for factor in (1.0, 2.0):
-        found = taking_turns(Machine(), plan)
-        passes = tuple(one._replace(rows={"a": factor * one.rows["a"]}, others=0.0) for one in found.passes)
-        timing = timing_of(found._replace(passes=passes, in_turns=True), "cuda", None, None, plan)
-        ledgers.append(msgspec.structs.replace(small(), timing=timing))
-    systems = [SpecSystem(load("vit-ti32", ["stages.0.depth=1"]))] * 2
-    comparison = compared(systems, ledgers, Run(), thorough=False)
-    text = " ".join(report_text(comparison).split())
-    assert "time of kernels: on cuda, NVIDIA H100" in text
-    assert "2× more than" in text
 
 
 @pytest.mark.parametrize("mode", ["forward", "train"])

@@ -142,12 +142,6 @@ def test_mistral_with_their_weights(length, tmp_path):
         assert products == [2 * LAYERS * 2 * LLAMA_DIM * pair for pair in pairs]
 
 
-def test_rope_binds_no_weights_to_the_length():
-    short, long = (counted("llama-7b", tokens=(n,)) for n in (16, 100_000))
-    assert short.total("params") == long.total("params")
-    assert short.bound_params == 0
-
-
 # T5 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 T5_DIM, T5_HEADS, HEAD_DIM = 12, 3, 5

@@ -5,14 +5,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import places
 import transformers_models as hf
 from growth import orders_at
 from specs import architecture_of, counted
-from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
@@ -277,48 +275,6 @@ def test_image_transformer_2d_by_hand():
     turns = [component.blocks(grid).generation_order(token) for token in range(24)]
     assert turns[:6] == [0, 1, 2, 6, 7, 8]
     assert turns[6:12] == [3, 4, 5, 9, 10, 11]
-
-
-def test_padding_is_counted():
-    # 5×5 in blocks of 2×2: 9 blocks, 36 positions; keys and values stand in 6 + 1 rows and 6 + 2 columns.
-    component, grid = Blockwise(heads=2, block=[2, 2], above=1, beside=1), Grid((5, 5))
-    assert figure(component, grid, "moved", "query_blocks") == 36 * 6
-    assert figure(component, grid, "moved", "memory_blocks") == 7 * 8 * 2 * 6
-    assert figure(component, grid, "macs", "scores") == 9 * 4 * 12 * 6
-    assert figure(component, grid, "macs", "qkv") == 25 * 6 * 18  # padded after the projection
-    whole = Blockwise(heads=2, block=5)
-    assert figure(whole, Grid((10,)), "moved", "query_blocks", "memory_blocks") == 0
-
-
-class Stack(nn.Module):
-    """`depth` layers of one component, each with its shortcut."""
-
-    def __init__(self, component: Blockwise, grid: Grid, depth: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(MODULES[Blockwise](component, stand(grid)) for _ in range(depth))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = x + layer(x)
-        return x
-
-
-def reached(component, grid, depth):
-    return probe(Stack(component, grid, depth), (torch.zeros(1, grid.total, 6),)).reads
-
-
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_blocks_without_a_memory_never_mix_at_any_depth(depth):
-    seen = reached(Blockwise(heads=2, block=4), Grid((18,)), depth)
-    assert seen == tuple(frozenset(range(token // 4 * 4, min(18, token // 4 * 4 + 4))) for token in range(18))
-    on_a_grid = reached(Blockwise(heads=2, block=[2, 2]), Grid((4, 4)), depth)
-    assert on_a_grid[5] == {0, 1, 4, 5}
-    assert on_a_grid[10] == {10, 11, 14, 15}
-
-
-def test_with_a_memory_the_reach_grows_by_a_block_per_layer():
-    component = Blockwise(heads=2, block=4, before=4, causal=True)
-    assert [min(reached(component, Grid((16,)), depth)[15]) for depth in (1, 2, 3)] == [8, 4, 0]
 
 
 def test_on_meta_the_positions_are_shapes_alone():

@@ -5,18 +5,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from cases.base import Case
-from contract import example, make
 from places import at, total
 from specs import counted
-from strategies import counted_spec, exact, place_for, placed
+from strategies import counted_spec, exact, placed
 from transformers_models import transformers
-from xfcost.counting.forward import batched, count
+from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.low_rank import LowRank, Nystrom
+from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.spatial_reduction import Compressed
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
@@ -57,14 +55,6 @@ def test_layerwise_sharing_is_one_table_in_the_model(tmp_path):
     assert not torch.equal(before, layer(x))
 
 
-def test_tables_of_other_ranks_are_other_tables(tmp_path):
-    both = [{"heads": 2, "rank": rank, "share": "layerwise"} for rank in (4, 8)]
-    assert (
-        counted_spec(model(*both), tmp_path).total("params")
-        == counted_spec(model(*both[:1] * 2), tmp_path).total("params") + 16 * 8
-    )
-
-
 def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path):
     live = build(placed(model({"heads": 1, "rank": 4, "share": "layerwise"}), tmp_path), "cpu")
     layer = live.model.get_submodule("streams.0.stages.0.run.0.0.inner").double()
@@ -75,15 +65,6 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path):
     weights = (q @ (table.T @ k).mT / 12**0.5).softmax(-1)
     plain = F.linear(weights @ (table.T @ v), layer.out.weight, layer.out.bias)
     torch.testing.assert_close(layer(x), plain, rtol=1e-11, atol=1e-12)
-
-
-def test_a_rank_above_half_of_n_is_no_bargain():
-    for n in (8, 9):
-        mine, full = (
-            sum(row.macs for row in component.operations(at(n)))
-            for component in (LowRank(heads=2, rank=4), Full(heads=2))
-        )
-        assert (mine < full) == (n > 8)
 
 
 def test_linformer_package(tmp_path):
@@ -122,11 +103,6 @@ def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n, *, fused):
         for each in (component, Full(heads=2))
     )
     assert same == (mine_rows == full_rows) == (n <= 4)
-
-
-def test_nothing_is_padded_where_segments_are_whole():
-    pad = next(iter(Nystrom(heads=2, landmarks=4).operations(at(8))))
-    assert (pad.path, pad.only_moves, pad.moved) == ("pad", True, 0)
 
 
 def test_the_iteration_comes_to_the_inverse():
@@ -201,18 +177,6 @@ def copy_weights(theirs, ours):
 # Memory-compressed attention ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_tokens_read_the_null_key_alone():
-    # 6 tokens: the first block ends at token 2, and nothing that 0 and 1 could read ends before.
-    component, grid = Compressed(heads=2, causal=True), Grid((6,))
-    assert [len(component.reads(grid, token)) for token in range(6)] == [0, 0, 3, 4, 4, 6]
-    case = Case(component, place_for(component, grid))
-    module, inputs = make(case), example(case.place, 1)
-    torch.nn.init.normal_(module.null.weight)
-    expected = module.out(module.null.weight[1])[0]
-    torch.testing.assert_close(module(*inputs)[0, 0], expected)
-    torch.testing.assert_close(module(*inputs)[0, 1], expected)
-
-
 def test_the_public_package_s_figures():
     # memory-compressed-attention 0.0.7, MemoryCompressedAttention(512, heads=8, causal=True) on 1024 tokens:
     # 1,148,928 parameters and 1,500,643,328 MACs (torch's counter). Its Q, K and V have no bias, its output has one.
@@ -241,17 +205,6 @@ def test_parameters_are_those_of_the_paper(form, params):
     component = Synthesizer(heads=1, form=form, projection_bias=False)
     rows = {row.path: row.params for row in component.operations(at(12))}
     assert sum(rows.values()) - rows["value"] - rows["out"] == params
-
-
-def test_tables_are_worked_on_once_for_the_whole_batch():
-    for form in FORMS:
-        rows = {row.path: row for row in Synthesizer(heads=2, form=form, causal=True).operations(at(12))}
-        once = {path for path, row in rows.items() if row.once}
-        assert once == (set() if "dense" in form else {"synthesis", "mask", "softmax"})
-        assert {row.content_dependent for row in rows.values() if row.mixes} == {"dense" in form}
-        for path in ("synthesis", "softmax"):
-            times = 1 if path in once else 5
-            assert batched(rows[path], 5).flops == times * rows[path].flops
 
 
 def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn():
