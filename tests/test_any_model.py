@@ -119,14 +119,6 @@ class TestViews:
         groups = module_ledger(module, (X,)).by("operation")
         assert {name: len(found) for name, found in groups.items()} == {"cos": 2, "mm": 3}
 
-    @pytest.mark.parametrize("form", ["json", "csv", "markdown", "latex", "table"])
-    @pytest.mark.parametrize("by", [None, "module", "operation", "block", "stage", "mixing"])
-    def test_every_report(self, form, by):
-        from helpers import report_text
-
-        text = report_text(module_ledger(Model(), (TOKENS,)), form, by, depth=2)
-        assert "embedding" in text if by in (None, "operation") else "8" in text
-
     def test_frame_and_notebook(self):
         ledger = xfcost.analyze(Model(), example_inputs=TOKENS)
         frame = ledger.to_frame()

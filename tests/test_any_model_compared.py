@@ -118,21 +118,6 @@ def test_a_plot_ends_where_a_module_does_not_run(compared_folder):
     assert max(int(row["N"]) for row in rows if row["system"] == "Short") == 100
 
 
-@pytest.mark.rest
-def test_a_plot_over_sizes_of_images(compared_folder):
-    words = ("plot", "model.py:Image", "--input", "1x3xHxW", "--size", "32:128", "--metric", "macs")
-    stdout_of(*words, cwd=compared_folder)
-    assert (compared_folder / "Image-macs.svg").exists()
-
-
-def test_glance_has_the_operations_of_a_module(compared_folder):
-    found = told(compared_folder, "glance", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16)
-    entries = {one["operation"]: one for one in found["operations"] if one["occurrences"][0]["system"] == "Net"}
-    assert entries["self_attn scaled_dot_product_attention"]["mixing"] == "global"
-    assert entries["self_attn scaled_dot_product_attention"]["order"] == "16·N²"
-    assert entries["linear1 addmm"]["mixing"] == "per-token"
-
-
 def test_kinds_of_a_module_too_large_for_real_numbers(compared_folder, monkeypatch):
     monkeypatch.setattr(mixing, "MOST_BYTES", 1000)
     monkeypatch.chdir(compared_folder)
@@ -250,8 +235,3 @@ def test_functions_of_h_and_w_in_python():
         xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W))
     with pytest.raises(UsageError):
         xfcost.analyze(module, example_inputs=torch.zeros(1, 3, 6, 6), size=6)
-
-
-def test_inputs_without_a_module_are_refused():
-    with pytest.raises(UsageError):
-        xfcost.compare("vit", "swin", example_inputs=torch.zeros(1))

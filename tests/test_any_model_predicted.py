@@ -9,7 +9,7 @@ from torch import nn
 import xfcost
 from any_models import TOKENS, Model, two_blocks
 from calibrated import calibration, keep_calibration
-from helpers import report_text, stdout_of, table_of, xf
+from helpers import report_text, table_of, xf
 from modules import Call
 from xfcost.api.runs import make_run
 from xfcost.ledger.calibration import Overhead
@@ -159,21 +159,6 @@ def test_the_commands(calibrated_here, folder):
     both = table_of(xf(*words, "--format", "csv", cwd=folder).stdout)
     assert float(both[1]["predicted_seconds"]) == pytest.approx(found["prediction"]["seconds"])
     assert "Net" in xf(*words, cwd=folder).stdout.partition("predicted time: on cpu")[2]
-
-
-def test_predicted_and_timed(calibrated_here, folder):
-    words = ("compare", "full.yaml", *NET, "--N", "16", "--predict", "--device", "cpu", "--runs", "3")
-    text = stdout_of(*words, "--format", "json", cwd=folder)
-    for one in json.loads(text)["systems"]:
-        assert one["timing"]["in_turns"]
-        assert one["prediction"]["seconds"] > 0
-
-
-@pytest.mark.rest
-def test_predicted_lines_of_a_plot(calibrated_here, folder):
-    words = ("plot", "full.yaml", *NET, "--metric", "time", "--predict", "--N", "16:256", "-o", "time.csv")
-    text = stdout_of(*words, cwd=folder)
-    assert "Net, predicted: slope" in text
 
 
 def test_fake_tensors_and_fused_attention_on_them():

@@ -51,16 +51,6 @@ def test_as_many_devices_as_hold_the_run():
     assert found["h100-sxm x8"].found.seconds == pytest.approx(read(BATCH) / (8 * 3350e9))
 
 
-def test_rates_and_outputs_for_the_price():
-    found = choices(on="h100-sxm,l40s", price="h100-sxm=2.5,l40s=0.8", mbu="50%")
-    # each of 16 samples gets a token in the time of its bytes at half of the bandwidth; an hour of all devices costs
-    rates = {"h100-sxm": BATCH * 0.5 * 4 * 3350e9 / read(BATCH), "l40s": BATCH * 0.5 * 7 * 864e9 / read(BATCH)}
-    prices = {"h100-sxm": 4 * 2.5, "l40s": 7 * 0.8}
-    for name, choice in found.items():
-        assert choice.outputs_per_second == pytest.approx(rates[name])
-        assert choice.outputs_per_price == pytest.approx(rates[name] * 3600 / prices[name])
-
-
 def test_the_most_for_the_price_comes_first():
     # per H100 and hour 13.4e12/4·3600/2.5 bytes, per L40S 0.864e12·3600/0.8: 4.82e15 and 3.89e15
     assert list(choices(on="l40s,h100-sxm", price={"h100-sxm": 2.5, "l40s": 0.8})) == ["h100-sxm", "l40s"]
@@ -258,28 +248,6 @@ def test_a_curve_of_an_estimate_falls_and_bends_where_products_take_longer(tmp_p
     assert all(more >= less * (1 - 1e-12) for less, more in pairwise(together))  # level where products take longer
 
 
-@pytest.mark.rest
-def test_curves_of_several_systems_and_devices(tmp_path):
-    words = ("plot", "llama3-8b", "mixtral-8x7b", *CURVE[2:], "--on", "h100-sxmx2,l40sx4")
-    stdout_of(*words, "-o", tmp_path / "curve.csv")
-    rows = table_of(tmp_path / "curve.csv")
-    assert list(dict.fromkeys((row["system"], row["device"]) for row in rows)) == [
-        ("Llama 3 8B", "h100-sxm"), ("Llama 3 8B", "l40s"), ("Mixtral 8x7B", "h100-sxm"), ("Mixtral 8x7B", "l40s"),
-    ]  # fmt: skip
-    stdout_of(*words, "-o", tmp_path / "curve.svg")
-    drawn = (tmp_path / "curve.svg").read_text(encoding="utf-8")
-    for name in ("Llama 3 8B on h100-sxm x2", "Mixtral 8x7B on l40s x4"):
-        assert f'id="{name}"' in drawn
-        assert f'id="batches of {name}"' in drawn
-
-
 def test_devices_without_a_curve_are_left_out(tmp_path):
     stdout_of(*CURVE, "--on", "h100-sxm,t4,h100-sxmx2,a30", "-o", tmp_path / "curve.csv")
     assert {row["devices"] for row in table_of(tmp_path / "curve.csv")} == {"2"}
-
-
-def test_the_picture_of_one_batch(tmp_path):
-    # two H100 hold 169.9 GB: weights of 141.1 GB and two caches of 10.5 GB, or at 64k tokens one of 21.0 GB
-    words = ("plot", "llama3-70b", "--N", "64k", "--metric", "throughput", "--on", "h100-sxmx2")
-    stdout_of(*words, "-o", tmp_path / "one.png")
-    assert (tmp_path / "one.png").read_bytes()[1:4] == b"PNG"

@@ -1,13 +1,12 @@
 """Every option of `compare` changes what it says: beside each other, below each other, and as data."""
 
 import io
-import json
 
 import pytest
 from rich.console import Console
 
 import xfcost
-from helpers import PLAIN, report_text, table_of
+from helpers import report_text, table_of
 from strategies import as_yaml
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
@@ -144,14 +143,6 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs):
         assert {row["system"]: int(row["tiled_traffic_bytes"]) for row in rows} == {
             name: expected[name][1] for name in comparison.names
         }
-
-
-def test_many_systems_that_decode_say_what_they_cache(specs):
-    comparison = xfcost.compare(*specs, mode="decode", N=8, **PLAIN)
-    # Keys and values of 8 tokens, 8·k wide, 4 bytes: 512·k
-    assert [comparison.figures[name]["cache_bytes"] for name in comparison.names] == [512 * k for k in range(1, 7)]
-    told = json.loads(comparison.to_json())
-    assert [one["cache"]["bytes"] for one in told["systems"]] == [512 * k for k in range(1, 7)]
 
 
 def test_a_column_that_says_nothing_is_not_missed(specs):

@@ -18,7 +18,7 @@ from strategies import as_yaml
 from xfcost.counting.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints, search, token_crossovers
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PossibleSizes, SizedSystem
-from xfcost.counting.system import CURVES, first_scores
+from xfcost.counting.system import CURVES
 from xfcost.ledger.errors import UsageError
 from xfcost.mechanisms.window import Window
 from xfcost.spec.grammar import converted
@@ -67,12 +67,6 @@ def test_growth_of_a_wide_image_keeps_its_shape():
     assert growth["mixing_macs"] == pytest.approx(2, abs=0.06)
 
 
-def test_scores_are_those_of_the_first_sublayer_that_keeps_any():
-    ledger = count(place(load("swin-t"), Run(batch=3)))
-    # 64 windows of 49² pairs
-    assert first_scores(ledger) == 64 * 49 * 49
-
-
 def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
     data = {
         "name": "Local text",
@@ -87,12 +81,6 @@ def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
     assert (scores.reads, scores.reads_tokens, scores.order) == ("W", 8, "O(N·W·d)")
     # 8 windows of 8² pairs, width 32
     assert scores.macs == 8 * 64 * 32
-
-
-def test_tokens_are_those_of_the_first_stage_after_its_entry():
-    settings = ["stages.0.enter=[{kind: patch_merging}]"]
-    ledger = xfcost.analyze("swin-t", N=784, settings=settings, trace=False)
-    assert ledger.metadata.grid_tokens == 784
 
 
 def test_a_block_that_finds_another_grid_is_another_block(monkeypatch):
@@ -111,17 +99,6 @@ def test_a_block_that_finds_another_grid_is_another_block(monkeypatch):
     assert tuple(stage.order) == (0, 1, 2)
     assert architecture.head.place.grid.sides == (7, 7)
     assert len({row.path for row in count(architecture).rows}) == len(count(architecture).rows)
-
-
-def test_two_rows_of_one_name_are_refused(monkeypatch):
-    def twice(self, place_):
-        rows = list(usual(self, place_))
-        return iter([*rows, rows[0]])
-
-    usual = Window.operations
-    monkeypatch.setattr(Window, "operations", twice)
-    with pytest.raises(ValueError, match="2 rows"):
-        count(place(load("swin-t"), Run()))
 
 
 # Crossovers: where a quadratic solved by hand has them, at points that were counted, and nothing said of others ───────

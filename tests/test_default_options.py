@@ -82,15 +82,6 @@ def test_other_systems_keep_float32_and_eager(preset):
     assert (ran(ledger), ledger.metadata.default_note) == (USUAL, None)
 
 
-def test_a_prefill_writes_the_cache_that_a_step_reads(text):
-    prefill, step, generation = (
-        counted(text, mode=mode, **MODES[mode]).cache for mode in ("prefill", "decode", "generate")
-    )
-    # keys and values of 6 tokens, 8 wide, 2 bytes; a generation of 3 ends with 8 tokens
-    assert prefill.bytes == step.bytes == 2 * 6 * 8 * 2
-    assert generation.bytes == 2 * 8 * 8 * 2
-
-
 def test_a_comparison_has_one_dtype_and_one_attention(text):
     alike = xfcost.compare(text, text, mode="train")
     assert [ran(one) for one in alike.ledgers] == [OF_LANGUAGE_MODELS] * 2

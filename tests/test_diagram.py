@@ -60,12 +60,6 @@ def test_the_boxes_hold_all_macs_of_the_block(spec):
         assert sum(box.macs or 0 for box in column.boxes) == sum(row.macs for row in first) > 0
 
 
-def test_equal_blocks_are_said_to_be_alike():
-    one = built("vit-s16", "vit-b16")
-    assert one.differing == ()
-    assert one.notes[0].startswith("The blocks are alike")
-
-
 def test_a_post_norm_decoder_with_three_sub_layers():
     one = built("transformer-base")
     encoder, decoder = one.columns
@@ -204,20 +198,6 @@ def test_the_boxes_are_a_table_and_records_too():
     boxes = {box["box"]: box for box in read["columns"][0]["boxes"]}
     assert {box: boxes[box]["macs"] for box in macs} == macs
     assert boxes["Self-attention"]["mixing_macs"] == 128
-
-
-def test_files_are_written_whole_and_kept_without_force(tmp_path):
-    target = tmp_path / "blocks.svg"
-    assert xf("diagram", "vit", "swin", "-o", target).returncode == 0
-    text = target.read_text(encoding="utf-8")
-    assert text.startswith("<?xml")
-    again = xf("diagram", "vit", "-o", target)
-    assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
-    plain = tmp_path / "blocks.txt"
-    assert xf("diagram", "vit", "-o", plain).returncode == 0
-    assert "╭─ MLP ─" in plain.read_text(encoding="utf-8")
-    bad = xf("diagram", "vit", "-o", tmp_path / "blocks.gif")
-    assert (bad.returncode, sorted(file.name for file in tmp_path.iterdir())) == (2, ["blocks.svg", "blocks.txt"])
 
 
 def test_a_long_name_stays_above_its_column(tmp_path):

@@ -18,7 +18,6 @@ from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigu
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.modes import Generation, PassWork
 from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
@@ -393,21 +392,6 @@ def test_a_comparison_of_decode_steps(text):
     # 8/3 of 3 experts are expected: 768 + 4·(60 + 2·(108 + 147·8/9))
     assert float(first["read_bytes"]) == pytest.approx(8752 / 3)
     assert float(first["intensity"]) == pytest.approx(8316 / 8752)
-
-
-def test_a_comparison_of_texts_tells_the_cache_from_none(text):
-    comparison = xfcost.compare(text, text, mode="generate", new_tokens=3)
-    generation = comparison.ledgers[0].generation
-    first, _ = table_of(report_text(comparison, "csv"))
-    with_, without = generation.with_cache.macs, generation.without_cache.macs
-    assert with_ < without
-    assert (first["generation_macs"], first["generation_macs_without_cache"]) == (str(with_), str(without))
-    works = [PassWork(macs=3, flops=4), PassWork(macs=5, flops=6), PassWork(macs=7, flops=8)]
-    made_up_ = Generation(prompt=1, new_tokens=2, prefill=works[0], decode=works[1], without_cache=works[2])
-    told = json.loads(msgspec.structs.replace(made_up(ROW), generation=made_up_).to_json())["generation"]
-    assert told["with_cache"] == {"macs": 8, "flops": 10}
-    assert told["without_cache"] == {"macs": 7, "flops": 8}
-    assert (told["prompt"], told["new_tokens"]) == (1, 2)
 
 
 def test_points_of_a_plot(image, tmp_path):

@@ -100,10 +100,6 @@ def test_parameters_come_from_the_most_and_costs_from_the_least():
     assert values(descending=False) == sorted(values())
 
 
-def test_families_and_sizes():
-    assert {row.family for row in xfcost.find(family=["swin", "vit"]).rows} == {"swin", "vit"}
-
-
 FIGURES = st.lists(
     st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 40), st.integers(0, 2)), min_size=1, max_size=40
 )
@@ -189,12 +185,6 @@ def test_json_and_csv_have_every_model(found):
     assert set(QUANTITIES) - {"seconds", "tf32_seconds"} <= set(frame.columns)
 
 
-def test_the_front_alone(found):
-    text = document(found, front_only=True).text("table")
-    table = [line for line in text.splitlines() if line.startswith(("*  ", "   s"))]
-    assert len(table) == len(found.front)
-
-
 def test_the_picture_has_points_front_and_budget(found, tmp_path):
     from xfcost.report.find_figure import find_bytes, find_figure
 
@@ -207,10 +197,6 @@ def test_the_picture_has_points_front_and_budget(found, tmp_path):
     assert ran.returncode == 0
     assert ran.stderr == f"Wrote {target}\n"
     assert b"<svg" in target.read_bytes()
-
-
-def test_a_notebook_shows_the_table(found):
-    assert "most parameters" in found._repr_html_()
 
 
 def test_keys_are_as_short_as_tells_them_apart():

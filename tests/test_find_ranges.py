@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import xf
 from xfcost.counting.find import space
 from xfcost.counting.find.costs import Costs
 from xfcost.counting.find.result import Question
@@ -254,20 +253,6 @@ def test_values_are_read(text, values):
     assert read_variables([f"stages.0.dim={text}"]) == (Variable("stages.0.dim", values),)
 
 
-def test_the_command():
-    words = ["--vary", "stages.2.depth=2:18:2", "--vary", "stages.*.pattern.*.0.size=7,8", "--max-macs", "25G"]
-    asked = json.loads(xf("find", "swin-t", "--size", 512, *words, "--format", "json").stdout)
-    best = asked["models"][0]
-    alone = xfcost.analyze("swin-t", size=512, settings=best["settings"], trace=False)
-    assert alone.total("macs") == best["macs"]
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_no_line_is_wider_than_the_terminal(width):
-    found = xfcost.find("swin-t", vary=GIVEN["swin-t"], max_macs="5G")
-    assert max(map(len, plain_lines(found, width))) <= width
-
-
 def test_keys_that_do_not_fit_the_terminal_are_one_column():
     found = xfcost.find("swin-t", vary=GIVEN["swin-t"], top=1)
     values = " · ".join(map(value_text, found.rows[0].values))
@@ -340,16 +325,6 @@ def test_weights_are_stored_as_analyze_says(mode, weights):
         assert row.figures["seconds"] == pytest.approx(own.on.seconds, rel=1e-12)
         assert found.weights.get(row.name) == own.metadata.weight_format
     assert (len(found.weights) in (0, 7)) == (weights is not None)
-
-
-def test_keys_vary_with_quantised_weights():
-    given = {"mode": "decode", "weights": "fp8", "on": "h100-sxm"}
-    for row in xfcost.find("mixtral-8x7b", vary=["stages.0.depth=4,8", "stages.0.dim=2048,4096"], **given).rows:
-        depth, dim = row.values
-        own = xfcost.analyze("mixtral-8x7b", settings=[f"stages.0.depth={depth}", f"stages.0.dim={dim}"], trace=False,
-                             **given)  # fmt: skip
-        assert row.figures["memory"] == own.on.memory.needed
-        assert row.figures["seconds"] == own.on.seconds
 
 
 @pytest.mark.parametrize("name", ["qwen3-0.6b", "llama3-8b", "llama-3.1-8b"])

@@ -1,17 +1,14 @@
 """What `transformers` runs in `generate`, with a cache and without one, beside what is counted: MACs to the unit."""
 
-import json
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from helpers import PLAIN, xf
+from helpers import PLAIN
 from hugging_face import theirs, write
 from strategies import exact
 from xfcost.api.analysis import account, analyze
 from xfcost.importing import import_config
-from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -162,25 +159,3 @@ def test_the_report_says_of_which_positions():
     }
     assert said == {"forward": "all", "train": "all", "decode": "all", "prefill": "last", "asked": "all"}
     assert analyze("vit", mode="prefill", trace=False).metadata.logits is None
-    for more, words in (((), "logits of the last position"), (("--logits", "all"), "logits of all positions")):
-        ran = xf("analyze", "gpt2", "--N", 9, "--mode", "prefill", "--no-trace", *more)
-        assert ran.returncode == 0, ran.stderr
-        assert ran.stdout.count(f"mode prefill, {words}") == 1
-    ran = xf("compare", "gpt2", "mamba-130m", "--N", 9, "--mode", "prefill", "--logits", "all", "--format", "json")
-    assert [system["logits"] for system in json.loads(ran.stdout)["systems"]] == ["all", "all"]
-
-
-@pytest.mark.parametrize("mode", ["forward", "decode", "train"])
-@pytest.mark.parametrize("logits", ["last", "all"])
-def test_a_mode_that_leaves_no_choice_refuses_one(mode, logits):
-    with pytest.raises(UsageError, match=f"--logits {logits}: only for --mode prefill and --mode generate"):
-        analyze("gpt2", mode=mode, logits=logits, trace=False)
-
-
-def test_what_is_no_choice_is_refused():
-    with pytest.raises(UsageError, match="--logits first: expected last or all"):
-        analyze("gpt2", mode="prefill", logits="first", trace=False)
-    with pytest.raises(SpecError, match="the head does not predict the next token"):
-        analyze("bert-base", mode="prefill", logits="last", trace=False)
-    every = analyze("bert-base", mode="prefill", logits="all", trace=False)
-    assert every.total("macs") == analyze("bert-base", trace=False).total("macs")

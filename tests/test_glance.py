@@ -100,13 +100,6 @@ def test_no_word_is_cut_and_no_line_too_long(width, page):
     assert parameter_sentence(page) in flat
 
 
-def test_no_color_leaves_no_escape_codes():
-    assert "\x1b[" in xf("glance", "vit", FORCE_COLOR="1").stdout
-    plain = xf("glance", "vit", NO_COLOR="1", TERM="dumb").stdout
-    assert "\x1b" not in plain
-    assert "Global mixing" in plain
-
-
 def test_formats(page, tmp_path):
     data = json.loads(xf("glance", "vit", "swin", "--format", "json").stdout)
     assert data["mixing_params"] == {"ViT-S/8": 0, "Swin-T": 23_322}

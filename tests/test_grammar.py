@@ -17,8 +17,7 @@ from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import COUNTED
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.full import Full
-from xfcost.spec.grammar import COMPONENT_FIELDS, AnySubLayer, OneOf, Spec, converted
+from xfcost.spec.grammar import AnySubLayer, Spec, converted
 from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import load, preset_files, preset_names
 from xfcost.spec.reader import Source
@@ -79,13 +78,6 @@ def test_both_parts_of_a_path_are_one():
     spec = {**SPEC, "stages": [stage]}
     with pytest.raises(msgspec.ValidationError, match=r"got `str` - at `\$\.stages\[0\]\.block\[0\]\.heads`$"):
         converted(spec, Spec)
-
-
-def test_a_field_knows_its_kinds():
-    assert all(isinstance(field, OneOf) for field in COMPONENT_FIELDS)
-    assert AnySubLayer.kinds() == [*MECHANISMS, *SUBLAYERS]
-    assert AnySubLayer.component("full") is Full
-    assert AnySubLayer.component("patch") is None
 
 
 # Every whole number in a spec that changes what a row costs has a letter in orders, or is declared a constant ─────────
@@ -266,12 +258,6 @@ def test_the_full_text_is_the_same_model_with_every_default(name):
     assert loaded_again(text) == alone(name)
     assert set(keys(text)) >= set(keys(expanded_yaml(name)))
     assert not re.search(r": (null|\[\])", text)
-
-
-def test_only_the_full_text_has_what_no_file_says():
-    for default in ("shift: 0", "act: gelu", "form: ordinary"):
-        assert default in full_yaml("swin-s")
-        assert default not in expanded_yaml("swin-s")
 
 
 def test_it_has_the_keys_of_a_spec_in_one_order():

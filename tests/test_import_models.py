@@ -22,7 +22,6 @@ from xfcost.counting.forward import count
 from xfcost.importing.convert import FAMILIES, family_of
 from xfcost.importing.family import COST_FREE, SUPPORTED_VALUES
 from xfcost.ledger.errors import SpecError
-from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
@@ -479,9 +478,3 @@ def test_a_window_is_noted_where_it_is_shorter_than_the_context(window, noted, t
     values = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]} | TINY["mistral"]  # 16 positions
     spec, _ = placed(write(tmp_path, values | {"sliding_window": window}))
     assert ("notes" in spec.data) == noted
-
-
-def test_a_spec_made_is_as_good_as_one_written(tmp_path):
-    path = write(tmp_path, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
-    assert ours(path).total("params") == 124_439_808
-    assert load(str(path.with_suffix(".yaml")), ["stages.0.depth=1"]).spec.stages[0].depth == 1

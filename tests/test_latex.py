@@ -135,11 +135,6 @@ def compiled(folder, body):
     return done.stdout
 
 
-def test_repeated_blocks_stand_once():
-    assert report_of("analyze vit --no-trace").count("Attention scores") == 1
-    assert report_of(REPORTS[0]).count("Attention scores") == 4  # one per stage
-
-
 @pytest.mark.parametrize(
     ("text", "written"),
     [
