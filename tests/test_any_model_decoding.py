@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from helpers import report_text
 from hugging_face import CONFIGS, write
-from transformers_models import cache_name, transformers
+from transformers_models import cache_bytes, cache_name, parameters, transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
 from xfcost.counting.choosing import at_batch
@@ -107,18 +107,6 @@ def real(name, **more):
     return model
 
 
-def tensors_of(value, seen):
-    """Every tensor with an axis in a cache, once."""
-    if id(value) in seen:
-        return []
-    seen.add(id(value))
-    if isinstance(value, torch.Tensor):
-        return [value] if value.dim() else []
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    attributes = vars(value).values() if hasattr(value, "__dict__") else ()
-    return [tensor for one in (*inner, *attributes) for tensor in tensors_of(one, seen)]
-
-
 def ran(name, tokens):
     """MACs of the step for the last of `tokens` tokens, and the bytes of the cache after it."""
     model = real(name)
@@ -128,7 +116,7 @@ def ran(name, tokens):
         key = next(one for one in (cache_name(), "cache_params") if first.get(one) is not None)
         with FlopCounterMode(display=False) as counter:
             second = model(input_ids=ids[:, -1:], use_cache=True, **{key: first[key]})
-    return counter.get_total_flops() // 2, sum(one.nbytes for one in tensors_of(second[key], set()))
+    return counter.get_total_flops() // 2, cache_bytes(second[key])
 
 
 def step(path, **options):
@@ -142,7 +130,7 @@ def test_a_decode_step_is_that_of_the_real_model(name, tmp_path):
     ledger, (macs, cache) = step(config_of(tmp_path, name)), ran(name, N)
     assert ledger.total("macs") == macs
     assert ledger.cache.bytes == ledger.step.cache_bytes == cache
-    assert ledger.total("params") == sum(one.numel() for one in real(name).parameters())
+    assert ledger.total("params") == parameters(real(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -182,8 +170,8 @@ def test_a_step_reads_the_codes_of_every_codebook(name, tmp_path):
         with FlopCounterMode(display=False) as counter:
             model(**states, **{of_ids: ids[:, -1:]}, use_cache=True, **{cache_name(): cache})
     assert ledger.total("macs") == counter.get_total_flops() // 2
-    assert ledger.cache.bytes == sum(one.nbytes for one in tensors_of(cache, set()))
-    assert ledger.total("params") == sum(one.numel() for one in model.parameters())
+    assert ledger.cache.bytes == cache_bytes(cache)
+    assert ledger.total("params") == parameters(model)
 
 
 def test_experts_are_read_as_expected(tmp_path):

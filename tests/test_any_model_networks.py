@@ -361,7 +361,7 @@ def scan():
     """A custom operation that no table knows."""
 
     @torch.library.custom_op("xfcosttest::scan", mutates_args=())
-    def scan(x):
+    def scan(x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     scan.register_fake(torch.empty_like)

@@ -218,7 +218,7 @@ def test_checkpointing_of_attention_names_the_same_rows():
 
 def test_an_unknown_operation_of_the_backward_pass_is_named():
     @torch.library.custom_op("xfcosttest::twice", mutates_args=())
-    def twice(x):
+    def twice(x: torch.Tensor) -> torch.Tensor:
         return 2 * x
 
     twice.register_fake(torch.empty_like)

@@ -198,39 +198,6 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does():
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
 
 
-class Layers(nn.Module):
-    """One layer per component, each with its shortcut."""
-
-    def __init__(self, n: int, *components: Sparse) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(MODULES[Sparse](component, at(n)) for component in components)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = x + layer(x)
-        return x
-
-
-BLOCK, SUMMARY, MERGED, SPLIT = (fixed(4, 1, how) for how in ("local", "long", "merged", "heads"))
-LOCAL, JUMPS, STRIDED = (strided(4, how) for how in ("local", "long", "merged"))
-
-
-@pytest.mark.parametrize(
-    ("layers", "everything"),
-    [
-        # block then summary reaches everything in two layers, the other way in three
-        ([BLOCK, SUMMARY], True), ([SUMMARY, BLOCK], False), ([SUMMARY, BLOCK, SUMMARY], True), ([BLOCK] * 3, False),
-        # strided layers in two, whichever comes first
-        ([LOCAL, JUMPS], True), ([JUMPS, LOCAL], True), ([JUMPS] * 3, False), ([STRIDED] * 2, True),
-        # so do merged and split heads
-        ([MERGED], False), ([MERGED] * 2, True), ([SPLIT] * 2, True),
-    ],
-)  # fmt: skip
-def test_layers_that_reach_everything(layers, *, everything):
-    seen = probe(Layers(16, *layers), (torch.zeros(1, 16, 6),)).reads
-    assert all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen)) is everything
-
-
 @pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])
 @pytest.mark.parametrize("summary", [None, 2])
 def test_on_meta_the_masks_are_shapes_alone(integration, summary):

@@ -97,21 +97,14 @@ def test_a_module_with_something_uncounted_is_not_within():
     assert not found.within
 
 
-@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
-def test_every_format(form):
-    found = xfcost.check("swin", max_macs="1G", max_params="30M")
-    text = document(found).text(form)
-    if form == "json":
-        fields = json.loads(text)
-        over, within = fields["targets"][0]["budgets"]
-        assert (fields["within"], over["verdict"], within["verdict"]) == (False, "over", "within")
-        assert over["ours"] - over["limit"] == over["difference"]
-        assert over["heaviest"]
-        assert within["heaviest"] == []
-    elif form == "csv":
-        assert [row["verdict"] for row in table_of(text)] == ["over", "within"]
-    else:
-        assert "MLP up-projection" in text
+def test_json_and_csv_have_every_verdict():
+    report = document(xfcost.check("swin", max_macs="1G", max_params="30M"))
+    fields = json.loads(report.text("json"))
+    over, within = fields["targets"][0]["budgets"]
+    assert (fields["within"], over["verdict"], within["verdict"]) == (False, "over", "within")
+    assert over["ours"] - over["limit"] == over["difference"]
+    assert (bool(over["heaviest"]), within["heaviest"]) == (True, [])
+    assert [row["verdict"] for row in table_of(report.text("csv"))] == ["over", "within"]
 
 
 def test_every_budget_has_its_option():

@@ -179,20 +179,6 @@ def test_a_step_has_all_parameters_and_keeps_what_it_says(case):
     assert (after == before) or added  # what grows says by how much
 
 
-@pytest.mark.parametrize("case", [case for case in decodable() if tag_of(type(case.component)) == "full"], ids=str)
-def test_steps_add_up_to_the_pairs_that_a_causal_mask_leaves(case):
-    """Σ t for t = 1 … N is N(N+1)/2: a cache computes no score that the mask would throw away."""
-    n = case.place.grid.total
-
-    def scores(tokens):
-        where = msgspec.structs.replace(case.place, grid=type(case.place.grid)((tokens,)))
-        return sum(row.pairs or 0 for row in case.component.decoding(where))
-
-    assert (
-        sum(scores(tokens) for tokens in range(1, n + 1)) == n * (n + 1) // 2 == case.component.pairs(case.place.grid)
-    )
-
-
 # Every family, small, under its preset's own stem layers, heads and order of layers.
 TINY = {
     "gpt2": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8", "input.vocabulary=11"],
@@ -315,20 +301,6 @@ def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys():
     block = 4 * 512**2 + 2 * 512**2 + 2 * 512 * 2048 + 3 * 512 + 8 * 10
     ledger = analyze("t5-small", mode="decode", N=(20, 10), trace=False, **PLAIN)
     assert ledger.step.weight_bytes == 4 * (6 * block + 512 + 32128 * 512 + 512)
-
-
-def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score():
-    """MHA -> GQA -> MQA (Shazeer 2019; Ainslie et al. 2023): h_kv = 32, 8, 1."""
-    ledgers = {
-        heads: analyze(
-            "llama3-8b", N=1000, mode="decode", attention="eager", trace=False, settings=[f"**.kv_heads={heads}"]
-        )
-        for heads in (32, 8, 1)
-    }
-    caches = {heads: ledger.cache.bytes for heads, ledger in ledgers.items() if ledger.cache}
-    assert caches[32] == 4 * caches[8] == 32 * caches[1]
-    scores = {next(row.macs for row in ledger.rows if row.operation == "scores") for ledger in ledgers.values()}
-    assert scores == {1000 * 4096}
 
 
 @pytest.mark.parametrize("tokens", range(1, 15))

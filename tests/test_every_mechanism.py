@@ -34,7 +34,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import Blockwise
-from xfcost.mechanisms.full import Cross, Full
+from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.mamba import Mamba2
 from xfcost.mechanisms.pooling import Pooling
@@ -353,12 +353,6 @@ def test_two_blocks_read_what_is_read_by_what_they_read(component, tmp_path):
     seen = probe(stage, (torch.zeros(1, grid.total, SPEC_DIM),), rounding=CASES[type(component)].rounding)
     once = [frozenset({token, *component.reads(grid, token)}) for token in range(grid.total)]  # itself, by the shortcut
     assert seen.reads == tuple(frozenset().union(*(once[other] for other in tokens)) for tokens in once)
-
-
-@pytest.mark.parametrize("component", CASES[Cross].examples, ids=str)
-def test_cross_attention_reads_no_neighbour(component):
-    place = place_for(component, Grid((5,)))
-    assert probe(make(Case(component, place)), example(place, 1)).reads == tuple(frozenset({n}) for n in range(5))
 
 
 @every_example_either_way

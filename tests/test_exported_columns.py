@@ -13,7 +13,6 @@ import pytest
 import xfcost
 from helpers import PLAIN, csv_of, report_text, stdout_of, table_of
 from strategies import as_yaml
-from xfcost.counting.gallery import gallery_rows
 from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
@@ -409,17 +408,6 @@ def test_points_of_a_plot(image, tmp_path):
     assert {first[name] for name in empty} == {""}
     assert {*first} == {*expected, *empty, "attention_bytes"}
     assert (second["N"], second["image"]) == ("9", "6x6")
-
-
-def test_the_gallery():
-    (row,) = [row for row in gallery_rows(totals=True) if row["preset"] == "gpt2"]
-    d, n, layers, words = 768, 1024, 12, 50257
-    # tables, 12 blocks of 12·d² weights, 13·d biases and norms, the last norm
-    params = words * d + n * d + layers * (12 * d * d + 13 * d) + 2 * d
-    # 12·d² a token and block, scores and weighted sums, logits
-    macs = n * layers * 12 * d * d + layers * 2 * n * n * d + n * words * d
-    named = {"family": "gpt", "preset": "gpt2", "name": "GPT-2 (124M)", "tokens": "1,024"}
-    assert row == named | {"params": params, "macs": macs}
 
 
 def test_the_page_of_operations(image):

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import stdout_of, table_of, xf
+from helpers import table_of, xf
 from xfcost.counting.devices import read_devices
 from xfcost.counting.find.costs import Costs, totals
 from xfcost.counting.find.result import QUANTITIES, Question, figures_of
@@ -287,19 +287,6 @@ def test_seconds_are_limited_and_sorted():
     assert max(seconds) <= 500e-6 < min(one.figures["seconds"] for one in found.not_fitting)
     assert [row.name for row in found.front] == [row.name for row in found.rows]
     assert b"<svg" in find_bytes(found, ".svg")
-
-
-def test_the_command():
-    words = ["--vary", "stages.0.depth=2:24:2", "--on", "h100-sxm x2", "--max-seconds", "40 µs", "--sort", "seconds"]
-    ran = stdout_of("find", "vit", "--dtype", "bf16", *words, "--format", "json")
-    asked = json.loads(ran)
-    assert asked["asked"]["on"] == "h100-sxm x2"
-    assert asked["asked"]["budgets"]["seconds"] == 40e-6
-    best = asked["models"][0]
-    on = xfcost.analyze("vit", dtype="bf16", settings=best["settings"], trace=False, on="h100-sxm x2").on
-    assert best["seconds"] == on.seconds
-    # without devices nothing is said of them
-    assert "seconds" not in json.loads(xf("find", "vit", "--format", "json").stdout)["models"][0]
 
 
 def test_devices_without_memory_leave_nothing_out_and_say_so():
