@@ -3,8 +3,6 @@
 References run the model itself on the CPU, with real numbers and attention as plain products; nothing of them is ours.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from typing import Any, ClassVar, Optional
@@ -200,16 +198,6 @@ def test_a_step_of_many_samples_is_that_of_one_so_many_times(name, tmp_path):
     derived, on = at_batch(one, 5), read_devices("h100-sxm")
     assert step_bound(derived, on) == step_bound(many, on)
     assert memory_need(derived, None) == memory_need(many, None)
-
-
-def test_a_batch_at_a_rate_of_each_sample(tmp_path):
-    path = config_of(tmp_path, "Qwen3ForCausalLM")
-    given = {"on": "h100-sxm", "dtype": "bfloat16"}
-    (choice,) = step(path, **given, tokens_per_user=1e8).choices
-    assert choice.at_rate.limit == "rate"
-    largest = choice.at_rate.batch or 0
-    steps = [step(path, **given, batch=batch).on for batch in (largest, largest + 1)]
-    assert [one is not None and one.seconds <= 1e-8 for one in steps] == [True, False]
 
 
 @pytest.mark.rest
@@ -509,16 +497,6 @@ def test_views_of_one_tensor_are_each_in_the_cache():
         assert (cache.bytes, cache.bytes_per_token) == (B * N * 8 * 4, 8 * 4)
 
 
-def test_the_largest_n_of_given_inputs_is_that_of_inputs_with_a_letter():
-    found = [
-        xfcost.analyze(Decoder(), example_inputs=given, mode="decode", on=SMALL, **more).on
-        for given, more in ((zeros, {"N": N}), (zeros(N - 1), {}))
-    ]
-    largest = {one.memory.largest_tokens for one in found if one is not None}
-    assert len(largest) == 1
-    assert None not in largest
-
-
 def test_the_operations_of_a_prompt_have_kinds(tmp_path):
     ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill", mixing=None)
     kinds = {row.operation: row.mixing for row in ledger.rows if row.macs}
@@ -538,35 +516,6 @@ def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path):
     assert largest is not None
     fits = [step(str(path), on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]
     assert fits == [True, False]
-
-
-def mistral3(folder):
-    text = {
-        "model_type": "mistral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
-    }  # fmt: skip
-    image = {
-        "model_type": "pixtral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
-        "num_attention_heads": 4, "head_dim": 16, "image_size": 56, "patch_size": 14,
-    }  # fmt: skip
-    whole = {"model_type": "mistral3", "text_config": text, "vision_config": image, "spatial_merge_size": 2}
-    return str(write(folder, {**whole, "image_token_index": 10, "vision_feature_layer": -1}))
-
-
-def test_n_counts_the_tokens_of_an_image(tmp_path):
-    path = mistral3(tmp_path)
-    # N tokens, of which 4 · 4 patches of 14 pixels take 2 · 2; 2 layers · keys and values · 2 heads · 16 · 2 bytes
-    for mode, image in (("prefill", True), ("decode", False)):
-        ledger = xfcost.analyze(path, mode=mode, N=64, mixing=False)
-        assert ledger.cache.bytes == 64 * 2 * 2 * 2 * 16 * 2
-        assert any("vision_tower" in row.path for row in ledger.rows if row.macs) == image
-        assert any("pixel_values" in one for one in ledger.module.inputs) == image
-    with pytest.raises(UsageError, match="--N 4: 4 of the tokens are an image's; expected --N from 5"):
-        xfcost.analyze(path, mode="prefill", N=4)
-
-
-def test_without_n_a_text_of_512_tokens_is_behind_the_image(tmp_path):
-    assert xfcost.analyze(mistral3(tmp_path), trace=False, mixing=False).metadata.grid_tokens == 512 + 4
 
 
 def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
@@ -651,17 +600,6 @@ def test_the_steps_of_a_generation_are_those_of_the_real_model(name, tmp_path):
     ledger = step(config_of(tmp_path, name), mode="generate", N=2, new_tokens=8)  # windows of 4 fill on the way
     assert ledger.generation.decode.macs == sum(ran(name, tokens)[0] for tokens in range(3, 10))
     assert ledger.cache.bytes == ran(name, 9)[1]
-
-
-def test_generations_are_compared_as_each_is_counted():
-    given = {"N": N, "mode": "generate", "new_tokens": 5, "on": "h100-sxm"}
-    found = xfcost.compare((Decoder(), zeros), (Views(), zeros), mixing=False, **given)
-    for module, ledger in zip((Decoder(), Views()), found.ledgers, strict=True):
-        alone = xfcost.analyze(module, example_inputs=zeros, **given)
-        assert ledger.generation == alone.generation
-        assert ledger.total("macs") == alone.total("macs")
-        assert ledger.cache == alone.cache
-        assert ledger.on.time == alone.on.time
 
 
 def test_a_generation_needs_an_n_of_its_own(tmp_path):

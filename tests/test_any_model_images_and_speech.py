@@ -4,8 +4,6 @@ References run the model itself with real numbers, with images among its tokens 
 ours.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 import pytest
@@ -16,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from hugging_face import write
 from transformers_models import cache_bytes, cache_name, parameters, transformers
+from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.running.on_meta import RepeatedShapes
 from xfcost.torch_models.running.surroundings import known_numbers, with_numbers
 
@@ -173,6 +172,16 @@ def test_a_prompt_with_an_image_is_that_of_the_real_model(name, tmp_path):
     assert ledger.module.tensors == ("real" if name.startswith("Idefics") else "meta")  # which looks at the pixels
     assert ledger.cache.bytes == cache_bytes(found[cache_name()])
     assert ledger.total("macs") == counter.get_total_flops() // 2
+
+
+def test_the_tokens_of_an_image_are_among_n(tmp_path):
+    name = "LlavaForConditionalGeneration"
+    prefill, step = (counted(tmp_path, name, IMAGES[name], mode=mode) for mode in ("prefill", "decode"))
+    seen = [any("vision_tower" in row.path for row in one.rows if row.macs) for one in (prefill, step)]
+    assert seen == [True, False]
+    with pytest.raises(UsageError, match="--N 4: 4 of the tokens are an image's; expected --N from 5"):
+        counted(tmp_path, name, IMAGES[name], mode="prefill", N=4)
+    assert counted(tmp_path, name, IMAGES[name], mode="forward", N=None).metadata.grid_tokens == 512 + 4
 
 
 def places_in(grid):

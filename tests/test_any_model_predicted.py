@@ -105,20 +105,6 @@ def test_timed_operations_have_the_bytes_that_they_move():
     assert "bytes/s" in report_text(ledger)
 
 
-def test_a_spec_and_its_module_move_the_same_bytes():
-    run = make_run()
-    spec = xfcost.analyze("vit-ti32", settings=("stages.0.depth=1",), trace=False, device="cpu", runs=3, threads=1)
-    live = build(place(load("vit-ti32", ("stages.0.depth=1",)), run), "cpu")
-    module = xfcost.analyze(
-        live.model, example_inputs=tuple(live.inputs), trace=False, device="cpu", runs=3, threads=1
-    )  # fmt: skip
-    by_module = {row.path.rpartition(".")[0]: row.operand_bytes for row in module.rows if row.macs}
-    for row in spec.rows:
-        if row.operation in {"scores", "weighted_sum", "out"}:
-            ours = [held for path, held in by_module.items() if path.endswith(row.operation)]
-            assert ours == [row.operand_bytes]
-
-
 @pytest.fixture
 def calibrated_here(tmp_path, monkeypatch):
     return keep_calibration(tmp_path, monkeypatch)

@@ -1,6 +1,5 @@
 """Attention matrices as rows declare them, beside the tensors of the real modules."""
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from cases import CASES
-from helpers import PLAIN, stdout_of
+from helpers import PLAIN
 from strategies import place_for
 from tiers import tiered_cases, tiered_examples
 from xfcost.api.analysis import analyze
@@ -355,26 +354,6 @@ def test_statistics_of_gpt2_in_bfloat16_by_hand():
 
 
 # A lecture's example: what 48 layers of 16 heads keep of attention, pixel by pixel and patch by patch, in fp32
-
-
-@pytest.mark.parametrize(
-    ("words", "tokens", "matrix"),
-    [
-        (["pixels-128"], 128**2, 2**30),
-        # 196² = 38,416 scores are 150 KiB, and 256² are 256 KiB
-        (["patches-224"], 14**2, 153_664),
-        (["pixels-128", "--N", 196], 14**2, 153_664),
-        (["patches-256"], 16**2, 2**18),
-        (["pixels-128", "--N", 256], 16**2, 2**18),
-    ],
-    ids=str,
-)
-def test_one_command_gives_the_lecture_s_bytes(words, tokens, matrix):
-    said = json.loads(stdout_of("analyze", *words, "--no-trace", "--format", "json"))
-    assert (said["tokens"], said["extra_tokens"]) == (tokens, 0)
-    assert said["totals"]["attention_entries"] == 48 * 16 * tokens**2
-    assert said["totals"]["attention_bytes"] == 48 * 16 * matrix
-    assert said["totals"]["attention_peak_bytes"] == 2 * 16 * matrix  # scores and softmax output
 
 
 class Grouped(nn.Module):

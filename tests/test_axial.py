@@ -140,9 +140,6 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
     assert ledger.metadata.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"
 
 
-# iGPT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 # Sparse Transformer's patterns ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,7 +1,5 @@
 """Whatever a user writes, the loader answers with an XfcostError that says where, what was expected and how to mend."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -153,7 +151,7 @@ class Plain(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields
 
 class Nest(msgspec.Struct, forbid_unknown_fields=True):
     stages: list[list[Routed | Plain]]
-    inner: Nest | None = None
+    inner: "Nest | None" = None
 
 
 class TestSuggestions:

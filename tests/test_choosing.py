@@ -1,7 +1,5 @@
 """Devices side by side, prices, and the largest batch at a rate of each sample: against what is worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

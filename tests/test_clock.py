@@ -227,12 +227,3 @@ def test_every_row_is_in_the_model_of_distinct_blocks(name):
     once = count(with_distinct_blocks(architecture, ledger))
     assert [row.path for row in once.rows] == [row.path for row in ledger.rows]
     assert {row.times for row in once.rows} == {1}
-
-
-def test_a_composed_run_has_seconds_and_no_peak():
-    words = ("analyze", "vit-ti32", "--no-trace", "--device", "cpu", "--threads", "1", "--runs", "1", "--composed")
-    told = json.loads(xf(*words, "--format", "json").stdout)
-    assert told["timing"]["composed"] is True
-    assert told["timing"]["peak_bytes"] is None
-    timed = [one["seconds"] * one["times"] for one in told["operations"] if one["seconds"] is not None]
-    assert sum(timed) + told["timing"]["not_attributed"] == pytest.approx(told["timing"]["seconds"])

@@ -80,27 +80,6 @@ def test_grids_that_leave(component, before, after):
     assert component.out(spot(Grid(before))) == (Grid(after), DIM)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_pixels_cost_what_tokens_do(channels, tmp_path):
-    # First, over the pixels of an image, and behind {kind: pixels}: the same numbers of the same weights.
-    entry = {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}
-    outputs = []
-    for embed in ([entry], [{"kind": "pixels"}, entry]):
-        spec = {"input": {"kind": "image", "size": [9, 7], "channels": channels}, "embed": embed}
-        stages = [{"dim": 6, "depth": 1, "block": [{"kind": "mlp"}]}]
-        architecture = placed(spec | {"stages": stages}, tmp_path, batch=2, dtype="float64")
-        torch.manual_seed(3)
-        live = build(architecture, "cpu")
-        noise = torch.Generator().manual_seed(4)
-        x_BCYX = torch.randn(2, channels, 9, 7, generator=noise, dtype=torch.float64)
-        for parameter in live.model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=noise, dtype=torch.float64))
-        outputs.append((count(architecture).total("macs"), live.model(x_BCYX)))
-    assert outputs[0][0] == outputs[1][0]
-    assert torch.equal(outputs[0][1], outputs[1][1])
-    assert outputs[0][1].shape == (2, 5 * 4, 6)
-
-
 @every_case
 def test_the_probed_pattern_is_the_kernel_s(component, grid):
     # without rectifiers, which hide what they cut off, and with many channels, of which some has each token's maximum
@@ -210,27 +189,6 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind):
     for at, row in rows.items():
         assert (row.flops, row.params) == (15 * DIM * per_element, DIM * vectors), at
         assert (row.mixing, row.reads_tokens) == (("global", 15) if kind == "group_norm" else ("per-token", None)), at
-
-
-@pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("where", ["entry", "pre", "post", "res_post"])
-def test_only_a_group_norm_mixes_tokens(kind, where):
-    here = spot(Grid((3, 5)))
-    residual = None if where == "entry" else Residual(norm=kind, place=where)
-    model = sublayer(Mlp(), here, residual) if residual else twin_of(Norm(norm=kind), here)
-    seen = probe(model, (tokens_of(here.grid),))
-    all_of_them = frozenset(range(15))
-    assert seen.reads == tuple(all_of_them if kind == "group_norm" else frozenset({token}) for token in range(15))
-
-
-def test_no_norm_is_no_row():
-    where = spot(Grid((3, 5)))
-    assert list(Norm(norm="none").operations(where)) == []
-    ledger = joined(Mlp(), where, 2, Residual(norm="none"))
-    exact(ledger)
-    assert not [row for row in ledger.rows if "norm" in row.path]
-    x_BND = tokens_of(where.grid)
-    assert torch.equal(twin_of(Norm(norm="none"), where)(x_BND), x_BND)
 
 
 def sublayer(component, where, residual):

@@ -1,7 +1,5 @@
 """docs/decoding.csv is what the installed transformers says today."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path

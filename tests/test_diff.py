@@ -234,8 +234,6 @@ def test_a_module_is_compared_by_its_ledger():
         diff(torch.nn.Linear(2, 2), "vit")
 
 
-# `xfcost diff` of saved runs: reports of `analyze`, files of `measure`; seconds have a verdict, others are refused ────
-
 # Saved runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

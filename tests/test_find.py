@@ -1,7 +1,5 @@
 """`xfcost find` over the gallery: what fits, in which order, which front, and why the others don't."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """`xfcost find SPEC --vary`: every configuration costs what counting it alone says; spaces, samples, progress."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.nn import functional
 
 import transformers_models as hf
@@ -13,7 +12,6 @@ from transformers_models import CLASSES, TheirWeights, compare, ours_of, theirs_
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.spatial_reduction import ConvAttention, SpatialReduction
-from xfcost.torch_models.tracing.trace import trace
 
 # Spatial-reduction attention, PVT and PVT v2 ──────────────────────────────────────────────────────────────────────────
 
@@ -28,25 +26,6 @@ def test_an_adaptive_pool_is_as_torch_cuts_it(side, pooled):
     numbers = torch.arange(side).double() ** 2
     means = torch.stack([numbers[list(tokens)].mean() for tokens in cut])
     torch.testing.assert_close(functional.adaptive_avg_pool1d(numbers[None], pooled)[0], means)
-
-
-@pytest.mark.parametrize(
-    ("pool", "shape", "size", "flops"),
-    [
-        # 5 to 3: 7 tokens enter, 4 to 3: 6; twice as many samples, 6 columns each
-        (functional.adaptive_avg_pool1d, (2, 6, 5), (3,), 2 * 6 * 7),
-        (functional.adaptive_avg_pool2d, (2, 6, 5, 4), (3, 3), 2 * 6 * 7 * 6),
-        (functional.adaptive_avg_pool3d, (2, 6, 5, 4, 2), (3, 3, 2), 2 * 6 * 7 * 6 * 2),
-    ],
-)
-def test_the_trace_counts_adaptive_pools(pool, shape, size, flops):
-    class Pools(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return pool(x, size)
-
-    for device in ("cpu", "meta"):
-        found = trace(Pools(), (torch.ones(shape, device=device),))
-        assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
 
 
 PVT_SMALL = {

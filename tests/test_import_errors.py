@@ -217,9 +217,6 @@ def test_the_default_of_a_missing_field_is_told_and_written(tmp_path):
     assert "num_labels" not in import_config(write(tmp_path, bert | {"id2label": {"0": "a"}})).text
 
 
-# The YAML that `xfcost import` writes: what is read back is what was written, and it looks like a preset ──────────────
-
-
 KEYS = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
 TEXT = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029\x85\ufeff")

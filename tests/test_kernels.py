@@ -1,7 +1,5 @@
 """Kernels belong to the rows that launched them, held to traces that an H100 recorded; no GPU is needed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from contextlib import contextmanager
@@ -465,7 +463,7 @@ class FakeGraphs:
             def synchronize(self) -> None:
                 fake.done.append("synchronize")
 
-            def elapsed_time(self, end: Event) -> float:
+            def elapsed_time(self, end):
                 return end.at - self.at
 
         @contextmanager

@@ -3,8 +3,6 @@
 Systems are the presets, the published models, a spec around every example of every mechanism, and random decoders.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re
