@@ -191,11 +191,6 @@ def test_a_slow_run_is_not_repeated_unless_asked(code, monkeypatch):
     assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False, closed_form=True)).macs == "16·N"
 
 
-def test_what_the_search_for_kinds_runs_does_not_count(code, monkeypatch):
-    monkeypatch.setattr(ledgers, "_QUICK", 10)
-    assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False)).macs == "16·N"
-
-
 def test_what_is_not_counted_makes_it_a_lower_bound():
     class Unknown(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:

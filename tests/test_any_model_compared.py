@@ -48,18 +48,6 @@ def told(compared_folder, *words):
     return json.loads(stdout_of(*words, "--format", "json", cwd=compared_folder))
 
 
-def test_compare_takes_a_module_beside_a_spec(compared_folder):
-    found = told(compared_folder, "compare", "model.py:Net", "full.yaml", "--N", 16, "--input", "1xNx8")
-    assert list(found["figures"]) == ["Net", "Full"]
-    assert found["N"] == 16
-    assert found["figures"]["Net"]["macs"] == found["figures"]["Full"]["macs"]
-    assert found["growth"]["Net"]["macs"] == found["growth"]["Full"]["macs"]
-    assert found["figures"]["Net"]["mixing_macs"] == found["figures"]["Full"]["mixing_macs"]
-    assert {one["quantity"] for one in found["crossovers_searched"]["pairs"][0]["orders"]} == {
-        "macs", "mixing_macs", "attention_bytes"
-    }  # fmt: skip
-
-
 def test_inputs_of_one_of_several(compared_folder):
     words = (
         "model.py:Net", "full.yaml", "model.py:Net", "--build", "3:width=4", "--input", "1xNx8", "--input", "3:2xNx4",

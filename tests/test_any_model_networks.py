@@ -266,8 +266,6 @@ MODELS = {
     "ModernBertModel": ("ModernBertConfig", TEXT | {"cls_token_id": 1, "sep_token_id": 2}, TEXT_INPUT),
     "GPT2LMHeadModel": ("GPT2Config", {"n_embd": 16, "n_layer": 3, "n_head": 4, "vocab_size": VOCABULARY}, TEXT_INPUT),
     "LlamaForCausalLM": ("LlamaConfig", GROUPED, TEXT_INPUT),
-    "Qwen3ForCausalLM": ("Qwen3Config", GROUPED, TEXT_INPUT),
-    "Phi3ForCausalLM": ("Phi3Config", TEXT, TEXT_INPUT),
     "Gemma3ForCausalLM": ("Gemma3TextConfig", GROUPED | {"sliding_window": 4}, TEXT_INPUT),
     "Llama4ForCausalLM": (
         "Llama4TextConfig", GROUPED | {"intermediate_size_mlp": 24, "num_local_experts": 4}, TEXT_INPUT,
@@ -285,8 +283,6 @@ MODELS = {
         lambda: {"input_features": torch.ones(B, 8, 40), "decoder_input_ids": tokens(5)},
     ),
     "ViTModel": ("ViTConfig", VISION, IMAGE_INPUT),
-    "Dinov2Model": ("Dinov2Config", VISION, IMAGE_INPUT),
-    "SiglipVisionModel": ("SiglipVisionConfig", VISION, IMAGE_INPUT),
     "SwinModel": (
         "SwinConfig",
         {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},

@@ -162,17 +162,6 @@ def test_fake_tensors_and_fused_attention_on_them():
     assert "recorded on fake tensors" in report_text(ledger)
 
 
-def test_work_in_another_thread_is_predicted_too():
-    from concurrent.futures import ThreadPoolExecutor
-
-    def by_hands(x):
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(lambda: x @ x.mT).result()
-
-    ledger = predicted(Call(by_hands), torch.ones(10, 64))
-    assert ledger.total("predicted_seconds") == pytest.approx(product(10, 64, 10))
-
-
 def test_sparse_operands_are_predicted_as_dense_ones():
     matrix = torch.eye(8).to_sparse()
 

@@ -107,13 +107,6 @@ def test_a_module_that_is_a_part_of_a_part_is_refused(tmp_path):
     assert "parent (Net)" in error_of("analyze", tmp_path / "own.py:Net", "--input", "1x4")
 
 
-def test_code_that_forks_gives_one_report(tmp_path):
-    (tmp_path / "forks.py").write_text(
-        "import os\nfrom torch import nn\ndef net():\n    os.fork()\n    return nn.Linear(4, 4)\n"
-    )
-    assert command("analyze", tmp_path / "forks.py:net", "--input", "1x4").stdout.count("totals by mixing kind") == 1
-
-
 def test_processes_do_not_double_where_every_forward_forks(tmp_path):
     (tmp_path / "forks.py").write_text(
         "import os\nfrom torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(4, 4)\n"

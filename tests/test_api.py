@@ -56,17 +56,6 @@ def test_a_notebook_shows_a_bar_of_each_operation_as_long_as_its_macs():
     assert local == ["Attention scores QKᵀ", "Weighted sum AV"]
 
 
-def test_a_notebook_shows_a_bar_of_each_system_divided_by_mixing_kind():
-    found = xfcost.compare("vit", "mixer-s16")
-    texts, drawn = bars(found)
-    assert texts[-4::2] == ["ViT-S/8", "Mixer-S/16"]
-    whole = found.ledgers[0].total("macs")
-    expected = [found.ledgers[place].total("macs", lambda row, k=kind: row.mixing == k) * 360 / whole
-                for place in (0, 1) for kind in ("per-token", "local", "global")]  # fmt: skip
-    assert [width for _, width in drawn] == pytest.approx(expected, abs=0.06)
-    assert "<svg" not in xfcost.analyze(torch.nn.ReLU(), example_inputs=torch.zeros(3))._repr_html_()
-
-
 def test_build_gives_the_running_model_of_a_spec():
     built = xfcost.build("common-full", N=8, settings=["stages.0.depth=1"], dtype="float64")
     output = built.model(*built.inputs)

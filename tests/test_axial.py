@@ -195,18 +195,6 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does():
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
 
 
-@pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])
-@pytest.mark.parametrize("summary", [None, 2])
-def test_on_meta_the_masks_are_shapes_alone(integration, summary):
-    # 2⁴⁰ tokens in blocks of 2²⁰: their positions alone would be 8 TB.
-    pattern = "strided" if summary is None else "fixed"
-    component = Sparse(heads=2, pattern=pattern, stride=2**20, summary=summary, integration=integration, causal=True)
-    with torch.device("meta"):
-        module = MODULES[Sparse](component, Place(grid=Grid((2**40 - 5,)), dim=2, out_dim=2))
-    assert len(list(module.buffers())) >= 3
-    assert all(buffer.is_meta for buffer in module.buffers())
-
-
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused):
     module = MODULES[Sparse](fixed(4, 1, "long"), at(10, fused=fused))

@@ -6,9 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
 
-import msgspec
 import pytest
 import yaml
 from hypothesis import HealthCheck, example, given, settings
@@ -17,11 +15,9 @@ from hypothesis import strategies as st
 from xfcost.counting.forward import count
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
-from xfcost.spec import schema
-from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import lineage, load
 from xfcost.spec.placement import place
-from xfcost.spec.reader import Source, allow_outside
+from xfcost.spec.reader import allow_outside
 from xfcost.spec.run import Run
 
 TOY = """\
@@ -129,59 +125,6 @@ class TestYaml:
 
     def test_too_many_values(self, here):
         assert "write a smaller spec" in refusal("a: [" + "1," * 100_000 + "]\n")
-
-
-class Tanh(msgspec.Struct, tag_field="kind", tag="tanh", forbid_unknown_fields=True):
-    slope: float = 1.0
-
-
-class Sine(msgspec.Struct, tag_field="kind", tag="sine", forbid_unknown_fields=True):
-    period: int = 1
-    phase: Literal["zero", "half"] = "zero"
-
-
-class Routed(msgspec.Struct, tag_field="kind", tag="routed", forbid_unknown_fields=True):
-    expert: Tanh | Sine
-    bias: Literal["none"] | Sine = "none"
-
-
-class Plain(msgspec.Struct, tag_field="kind", tag="plain", forbid_unknown_fields=True):
-    bias: Tanh | None = None
-
-
-class Nest(msgspec.Struct, forbid_unknown_fields=True):
-    stages: list[list[Routed | Plain]]
-    inner: "Nest | None" = None
-
-
-class TestSuggestions:
-    """Which names an error suggests follows the types of the fields on the way, whatever the keys are called."""
-
-    def suggested(self, monkeypatch, data):
-        monkeypatch.setattr(schema, "Spec", Nest)
-        with pytest.raises(msgspec.ValidationError) as caught:
-            msgspec.convert(data, Nest)
-        return str(spec_error(str(caught.value), data, Source("nest.yaml")))
-
-    @pytest.mark.parametrize(
-        ("block", "said"),
-        [
-            ({"kind": "rooted"}, "stages[0][0].kind: unknown kind 'rooted'; did you mean 'routed'?"),
-            ({"kind": "routed", "expert": {"kind": "x"}}, "expert.kind: unknown kind 'x'; expected one of sine, tanh"),
-            ({"kind": "routed", "expert": {}}, "the key 'kind' is missing; expected one of sine, tanh"),
-            ({"kind": "plain", "bias": {"kind": "tan"}}, "bias.kind: unknown kind 'tan'; did you mean 'tanh'?"),
-            ({"kind": "plain", "bias": {"kind": "tanh", "x": 1}}, "unknown key 'x'; expected one of kind, slope"),
-            ({"kind": "routed", "expert": {"kind": "sine", "x": 1}}, "'x'; expected one of kind, period, phase"),
-            ({"kind": "routed", "expert": {"kind": "sine", "phase": "x"}}, "got 'x'; expected one of half, zero"),
-            ({"kind": "routed", "expert": {"kind": "tanh"}, "bias": "x"}, "bias: got 'x'; expected one of none"),
-        ],
-    )  # fmt: skip
-    @pytest.mark.parametrize("deep", [0, 2])
-    def test_follow_the_types(self, monkeypatch, block, said, deep):
-        data = {"stages": [[block]]}
-        for _ in range(deep):
-            data = {"stages": [], "inner": data}
-        assert self.suggested(monkeypatch, data).endswith(said)
 
 
 class TestArchitecture:

@@ -6,13 +6,10 @@ import pytest
 from rich.console import Console
 
 import xfcost
-from helpers import report_text, table_of
 from strategies import as_yaml
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
 from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.formulas.attention import plain, tiled
-from xfcost.ledger.matrices import AttentionCore
 from xfcost.report.compare import document
 
 FULL = {"kind": "full", "heads": 2, "causal": True}
@@ -125,24 +122,6 @@ def test_ratios_stand_beside_the_figures_of_three_systems_with_long_names(tmp_pa
 def test_every_option_is_held_here():
     names = {str(one.name) for one in command("compare").params}
     assert names == {*OPTIONS, "size"} | NOT_COUNTED
-
-
-def test_traffic_of_all_systems_beside_each_other_and_below(specs):
-    # A text of 8 tokens, 2 heads of 4·k: 2 cores of (8, 8, 4·k) in float32; 1 KiB is 256 numbers.
-    expected = {
-        f"Text {k}": tuple(4 * elements for elements in (plain(core), tiled(core, 256)))
-        for k in (1, 2, 3, 4, 5, 6)
-        for core in [AttentionCore(2, 8, 8, 4 * k)]
-    }
-    for systems in (2, 6):
-        comparison = xfcost.compare(*specs[:systems], memory_level="1KiB")
-        for name in comparison.names:
-            figures = comparison.figures[name]
-            assert (figures["plain_traffic_bytes"], figures["tiled_traffic_bytes"]) == expected[name]
-        rows = table_of(report_text(comparison, "csv"))
-        assert {row["system"]: int(row["tiled_traffic_bytes"]) for row in rows} == {
-            name: expected[name][1] for name in comparison.names
-        }
 
 
 def test_a_column_that_says_nothing_is_not_missed(specs):

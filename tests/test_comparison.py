@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +19,6 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import PossibleSizes, SizedSystem
 from xfcost.counting.system import CURVES
 from xfcost.ledger.errors import UsageError
-from xfcost.mechanisms.window import Window
-from xfcost.spec.grammar import converted
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 # Growth, crossovers and score counts of a comparison, on systems whose answer is known ────────────────────────────────
@@ -58,47 +53,6 @@ def test_growth_is_unknown_where_nothing_else_fits():
     settings = ["embed.1.length=1023", "input.length=1023"]
     growth = xfcost.compare("gpt2", "gpt2", settings=settings).growth["GPT-2 (124M)"]
     assert set(growth.values()) == {None}
-
-
-def test_growth_of_a_wide_image_keeps_its_shape():
-    # 16×368 pixels are 1×23 patches; twice as long in both directions, 2×46: full attention grows as N² but for [CLS].
-    growth = xfcost.compare("vit-ti16", "vit-s16", settings=["input.size=[16,368]"]).growth["ViT-Ti/16"]
-    assert growth["factor"] == 4
-    assert growth["mixing_macs"] == pytest.approx(2, abs=0.06)
-
-
-def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
-    data = {
-        "name": "Local text",
-        "input": {"kind": "tokens", "vocabulary": 100, "length": 64},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": 32, "depth": 2, "block": [{"kind": "window", "size": 8, "heads": 4}, {"kind": "mlp"}]}],
-    }
-    loaded = load("vit-ti16")
-    spec = converted(data, type(loaded.spec))
-    ledger = count(place(msgspec.structs.replace(loaded, spec=spec), Run()))
-    scores = next(row for row in ledger.rows if row.operation == "scores")
-    assert (scores.reads, scores.reads_tokens, scores.order) == ("W", 8, "O(N·W·d)")
-    # 8 windows of 8² pairs, width 32
-    assert scores.macs == 8 * 64 * 32
-
-
-def test_a_block_that_finds_another_grid_is_another_block(monkeypatch):
-    # A mixer that halves its sequence stands three times: three blocks, each on its own grid, each once.
-    def halved(self, place_):
-        return place_.grid._replace(sides=tuple(side // 2 for side in place_.grid.sides)), place_.dim
-
-    monkeypatch.setattr(Window, "out", halved)
-    loaded = load(
-        "swin-t", ["stages=[{dim: 96, depth: 3, block: [{kind: window, heads: 3, size: 2, residual: none}]}]"]
-    )
-    architecture = place(loaded, Run())
-    (stage,) = architecture.streams[0].stages
-    assert [block.path for block in stage.blocks] == ["stages.0.block", "stages.0.block@2", "stages.0.block@3"]
-    assert [block.parts[0].place.grid.sides for block in stage.blocks] == [(56, 56), (28, 28), (14, 14)]
-    assert tuple(stage.order) == (0, 1, 2)
-    assert architecture.head.place.grid.sides == (7, 7)
-    assert len({row.path for row in count(architecture).rows}) == len(count(architecture).rows)
 
 
 # Crossovers: where a quadratic solved by hand has them, at points that were counted, and nothing said of others ───────
@@ -366,21 +320,3 @@ def test_orders_are_true_of_every_n_that_they_hold_and_leave_none_out(systems):
         }
         assert every
         assert all(every <= several for several in held.values())
-
-
-def test_the_quick_search_finds_the_changes_that_padding_makes():
-    names = "Full attention", "Nyströmformer"
-
-    def cheaper(n):
-        full, nystrom = (
-            count(architecture_of(preset, tokens=(n,)), orders=False).total("macs") or 0
-            for preset in ("common-full", "common-nystrom")
-        )
-        return names[full > nystrom]
-
-    # segments of Nyströmformer pad to multiples of 64: its costs step at 385 and 449
-    counted = [cheaper(n) for n in range(360, 470)]
-    changes = [360 + place for place in range(1, len(counted)) if counted[place] != counted[place - 1]]
-    assert changes == [373, 385, 417, 449, 460]
-    found = xfcost.compare("common-full", "common-nystrom", thorough=False).crossovers
-    assert [one["N"] for one in found if one["quantity"] == "macs"] == changes

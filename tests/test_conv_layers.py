@@ -17,7 +17,7 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.formulas.conv_kernel import ConvKernel, kernel_of
 from xfcost.layers.feed_forward import Mlp, Norm, NormSubLayer
-from xfcost.layers.stems import ConvEmbed, Pool
+from xfcost.layers.stems import ConvEmbed
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Part
@@ -61,23 +61,6 @@ def stirred(module):
 def tokens_of(grid, dim=DIM, batch=2):
     noise = torch.Generator().manual_seed(1)
     return torch.randn(batch, grid.total, dim, generator=noise, dtype=torch.float64)
-
-
-@pytest.mark.parametrize(
-    ("component", "before", "after"),
-    [
-        (ConvEmbed(size=7, stride=2), (224, 224), (112, 112)),  # half the kernel where none is given
-        (ConvEmbed(size=4, stride=4), (224, 224), (56, 56)),  # none where kernels do not overlap
-        (ConvEmbed(size=3, stride=2, padding=0), (1000, 80), (499, 39)),
-        (ConvEmbed(size=[3, 5], stride=[1, 2], padding=[0, 1]), (9, 9), (7, 4)),
-        (Pool(size=3, stride=2), (112, 112), (56, 56)),
-        (Pool(), (7, 7), (3, 3)),
-        (ConvEmbed(size=4), (8,), (9,)),  # an even kernel padded by half gives one more
-    ],
-    ids=str,
-)
-def test_grids_that_leave(component, before, after):
-    assert component.out(spot(Grid(before))) == (Grid(after), DIM)
 
 
 @every_case

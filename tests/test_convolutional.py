@@ -94,14 +94,6 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component, grid):
     assert traced.params == sum(row.params for row in rows.values())
 
 
-def test_the_first_version_strides_on_the_first_convolution():
-    place = at(56, 56, dim=256, out_dim=512)
-    later, first = (rows_of(Bottleneck(width=128, stride=2, stride_on=on), place) for on in ("3x3", "1x1"))
-    assert first["conv1"].macs == later["conv1"].macs // 4 == 784 * 256 * 128
-    assert all(first[name].macs == row.macs for name, row in later.items() if name != "conv1")
-    assert [row.params for row in first.values()] == [row.params for row in later.values()]
-
-
 @pytest.mark.parametrize(("width", "squeezed"), [(4, 1), (6, 2), (10, 2), (14, 4), (32, 8), (1232, 308)])
 def test_a_part_of_a_width_is_rounded_as_the_public_code_rounds(width, squeezed):
     # Python's round: of two whole numbers as near, the even one (1.5 and 2.5 are both 2).

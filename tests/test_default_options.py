@@ -1,7 +1,5 @@
 """Language models run in bfloat16 with fused attention, but in a forward; everything else in float32, eager."""
 
-import json
-
 import pytest
 import torch
 from torch import nn
@@ -101,22 +99,6 @@ def test_language_models_run_in_bfloat16_on_devices_in_every_mode(text):
 def test_a_device_without_bfloat16_runs_language_models_in_float16():
     ledger = xfcost.analyze("gpt2", N=16, on="t4")  # 65 TFLOP/s in float16, none in bfloat16
     assert (ledger.metadata.dtype, ledger.metadata.attention) == ("float16", "fused")
-
-
-@pytest.mark.rest
-def test_a_config_runs_alike_alone_and_beside_others(tmp_path, text):
-    config = tmp_path / "config.json"
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 11, "head_dim": 8}
-    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 64}
-    named = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
-    config.write_text(json.dumps(named | sizes | heads))
-    for options in ({"mode": "train"}, {"on": "h100-sxm"}, {}):
-        given = {**options, "N": 4}
-        alone = xfcost.analyze(str(config), trace=False, **given)
-        beside = xfcost.compare(str(config), text, thorough=False, mixing=False, **given).ledgers
-        assert {one.metadata.dtype for one in (alone, *beside)} == {"bfloat16" if options else "float32"}
-        with_vision = xfcost.compare(str(config), "vit-ti32", thorough=False, mixing=False, **given).ledgers
-        assert {one.metadata.dtype for one in with_vision} == {"float32"}
 
 
 def test_a_module_without_a_spec_is_no_language_model():

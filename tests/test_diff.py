@@ -11,7 +11,7 @@ from helpers import stdout_of
 from measured import HEADER, THERE, changed, row, timed
 from repositories import spec, write
 from xfcost.api.difference import diff
-from xfcost.counting.differences import COUNTED, aligned_operations, grown, parts
+from xfcost.counting.differences import COUNTED, aligned_operations, parts
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.saved_report import ReportOperation, read_report, report_of
 from xfcost.report.differences import document
@@ -136,16 +136,6 @@ def test_changes_are_sorted_by_what_they_cost():
     params = [abs(change.differences["params"]) for change in diff("vit", "swin", sort="params").changes]
     assert params == sorted(params, reverse=True)
     assert params[0] > 0
-
-
-def test_grown_are_those_that_grew_the_most_first(here):
-    write(here, {"a.yaml": spec(ratio=2), "b.yaml": spec(ratio=3)})
-    more = grown(diff("a.yaml", "b.yaml").changes, "macs")
-    # 16 tokens x 8 x (24 - 16) hidden units in each of 2 blocks
-    assert [(change.row.title, change.differences["macs"]) for change in more] == [
-        ("MLP up-projection", 2048),
-        ("MLP down-projection", 2048),
-    ]
 
 
 def test_another_mixing_kind_is_a_change_where_costs_are_the_same(here):

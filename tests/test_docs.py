@@ -180,47 +180,6 @@ def test_the_numbers_of_the_lectures_come_out(name, numbers):
     assert [number for number in numbers if number not in text] == []
 
 
-SCRIPT = """# %% [markdown]
-# # Title
-#
-# a # b
-
-# %%
-x = 2  # two
-# !xfcost --version
-
-# %%
-x * 3
-"""
-
-
-def test_a_percent_script_becomes_cells():
-    text, code, value = TOOL.notebook(SCRIPT)["cells"]
-    assert "".join(text["source"]) == "# Title\n\na # b"
-    assert "".join(code["source"]) == "x = 2  # two\n!xfcost --version"
-    assert (text["cell_type"], code["cell_type"], value["cell_type"]) == ("markdown", "code", "code")
-
-
-def test_a_cell_s_prints_commands_and_value_are_its_outputs(monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    code, value = TOOL.executed(SCRIPT)["cells"][1:]
-    (output,) = code["outputs"]
-    assert re.fullmatch(r"xfcost \d+\.\d+\.\d+\n", "".join(output["text"]))
-    assert value["outputs"][0]["data"] == {"text/plain": ["6"]}
-    assert (code["execution_count"], value["execution_count"]) == (1, 2)
-
-
-def test_a_result_is_kept_as_html():
-    (cell,) = TOOL.executed("# %%\nimport xfcost\nxfcost.analyze('vit', trace=False)\n")["cells"]
-    (output,) = cell["outputs"]
-    assert list(output["data"]) == ["text/html"]
-
-
-def test_a_command_that_fails_fails():
-    with pytest.raises(RuntimeError, match="there is no preset"):
-        TOOL.executed("# %%\n# !xfcost show nothing-like-it | head -3\n")
-
-
 def test_a_stale_notebook_is_found(tmp_path, capsys):
     script = tmp_path / "one.py"
     script.write_text("# %%\nprint(1)\n")
@@ -230,14 +189,3 @@ def test_a_stale_notebook_is_found(tmp_path, capsys):
     script.write_text("# %%\nprint(2)\n")
     assert TOOL.main([str(script), "--check"]) == 1
     assert "one.ipynb is not what its script gives today" in capsys.readouterr().err
-
-
-def test_the_prose_check_finds_phrases_and_leaves_code_alone(tmp_path, monkeypatch):
-    prose = tool("prose")
-    monkeypatch.setattr(prose, "ROOT", tmp_path)
-    page, module = tmp_path / "page.md", tmp_path / "module.py"
-    page.write_text("One.\n\n```text\nit is said\n```\n`it is said`\nThen it is said twice.\n")
-    module.write_text('x = 1\n\n\ndef is_said():\n    """Of it, that is said."""\n')
-    rules = {r"\bis said\b": "name who says it"}
-    assert [*prose.found(page, rules)] == ["page.md:7: 'is said': name who says it"]
-    assert [*prose.found(module, rules)] == ["module.py:5: 'is said': name who says it"]

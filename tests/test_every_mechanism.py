@@ -527,15 +527,3 @@ def test_causal_means_that_later_tokens_change_nothing(component):
         assert not any(found.values()), found
     else:  # it says that it leaks, and it does
         assert any(found.values())
-
-
-@pytest.mark.parametrize("component", CAUSAL, ids=str)
-def test_causal_components_read_no_later_token(component):
-    for grid in CASES[type(component)].grids:
-        turns = [turn(component, grid, token) for token in range(grid.total)]
-        assert sorted(turns) == sorted(set(turns))
-        for token, mine in enumerate(turns):
-            assert all(turns[other] <= mine for other in component.reads(grid, token))
-
-
-# Places where a component refuses to stand ──────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import PLAIN, csv_of, report_text, stdout_of, table_of
+from helpers import PLAIN, report_text, stdout_of, table_of
 from strategies import as_yaml
 from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.ledger import Ledger
@@ -408,14 +408,3 @@ def test_points_of_a_plot(image, tmp_path):
     assert {first[name] for name in empty} == {""}
     assert {*first} == {*expected, *empty, "attention_bytes"}
     assert (second["N"], second["image"]) == ("9", "6x6")
-
-
-def test_the_page_of_operations(image):
-    rows = csv_of("glance", image, "--batch", "2")
-    found = {row["operation"]: row for row in rows}
-    experts, scores = found["MLP up-projection (experts)"], found["Attention scores QKᵀ"]
-    named = {"system": "Image", "N": "6", "image": "4x6", "where": "stage 1", "times": "2"}
-    # both blocks: 2·75 parameters and 2·560 MACs; 2·392
-    assert experts == experts | named | {"params": "150", "macs": "1120", "mixing": "per-token", "reads": ""}
-    assert scores == scores | named | {"params": "0", "macs": "784", "mixing": "global", "reads": "N"}
-    assert (experts["content_dependent"], scores["content_dependent"]) == ("False", "True")

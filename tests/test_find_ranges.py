@@ -139,15 +139,6 @@ def test_chosen_spaces(name, mode):
     check(name, read_variables(GIVEN[name]), Run(mode=mode, batch=2), draw, 25)
 
 
-def test_a_prefill_has_the_cache_of_its_decode_step():
-    found = xfcost.find("gpt2", vary={"stages.0.depth": [2, 3]}, mode="prefill", N=100, sort="macs")
-    expected = [
-        xfcost.analyze("gpt2", N=100, mode="prefill", settings=[f"stages.0.depth={depth}"], trace=False).cache.bytes
-        for depth in (2, 3)
-    ]
-    assert [row.figures["cache_bytes"] for row in found.rows] == expected
-
-
 def test_tables_that_are_shared_must_agree():
     # the tied embedding of GPT-2 is in both places, and counts once
     found = xfcost.find("gpt2", vary={"input.vocabulary": [1000, 2000]}, descending=False)
@@ -354,14 +345,3 @@ def test_lengths_of_several_models_and_a_key_of_a_spec():
     assert macs[12, 1] - macs[6, 1] == 6 * (785 * 12 * 384**2 + 2 * 785**2 * 384)
     prefills = xfcost.find("gpt2", vary=["N=100,200"], mode="prefill")
     assert [row.figures["cache_bytes"] for row in prefills.rows] == [2 * 12 * 768 * 2 * N for N in (100, 200)]
-
-
-@pytest.mark.rest
-def test_lengths_and_batches_of_a_class_of_transformers(tmp_path):
-    config = tmp_path / "tiny.json"
-    config.write_text(json.dumps(TINY))
-    found = xfcost.find(str(config), vary=["N=16,500", "batch=1,3"], mode="decode")
-    # of each of 2 layers q, k, v, o: 16·(2+1+1+2)·8; three of 16·24; scores and values of 2 heads; then 1000 words
-    macs = {(N, batch): batch * (2 * (16 * 48 + 3 * 16 * 24 + 2 * 16 * N) + 16 * 1000)
-            for N in (16, 500) for batch in (1, 3)}  # fmt: skip
-    assert {row.values: row.figures["macs"] for row in found.rows} == macs

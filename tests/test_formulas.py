@@ -31,14 +31,6 @@ def test_rounding_up():
             assert round_up(number, by) == next(whole for whole in range(0, 60, by) if whole >= number)
 
 
-def test_the_lesser_and_the_greater_of_numbers_and_of_symbols():
-    n = sympy.Symbol("n", integer=True, positive=True)
-    for a in range(-3, 4):
-        for b in range(-3, 4):
-            assert (lesser(a, b), greater(a, b)) == (min(a, b), max(a, b))
-        assert lesser(n, a).subs(n, 2) == min(2, a)
-
-
 # Polynomials through counted numbers ──────────────────────────────────────────────────────────────────────────────────
 
 

@@ -14,7 +14,6 @@ from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
-from xfcost.ledger.measurements import RowOutcome
 from xfcost.ledger.metadata import Lanes
 from xfcost.ledger.roofline import RooflinePoint
 from xfcost.ledger.roofs import Roofs
@@ -23,7 +22,6 @@ from xfcost.spec.load import load
 
 NS = (64, 256, 1024)
 DEPTHS = {"A": 1, "B": 2}
-READ_TIME = METRICS["time"]
 
 
 def rows_of(folder, system, seconds, **fields):
@@ -175,27 +173,6 @@ finally:
 """
     for words in (["compare", "--from", runs], ["plot", "--from", runs, "-o", tmp_path / "a.csv"]):
         assert subprocess.run([sys.executable, "-c", code, *words], env=environment(), check=False).returncode == 0
-
-
-def test_runs_of_one_system_are_compared_and_never_mixed(tmp_path):
-    eager = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0})
-    fused = rows_of(tmp_path, "A", {64: 1.05, 256: 1.0}, attention="fused")
-    runs = written(tmp_path, [*eager, *fused])
-    (pair,) = json.loads(stdout_of("compare", "--from", runs, "--format", "json"))["pairs"]
-    assert [one["faster"] for one in pair["ratios"]] == [None, "A fused"]
-
-
-def test_rows_that_were_not_measured_are_no_points(tmp_path):
-    skipped = RowOutcome(status="skipped", reason="needs 9 GiB, 2 GiB are left")
-    first = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0, 1024: skipped})
-    runs = written(tmp_path, [*first, *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0})])
-    assert [point.x for point in measured_file(runs, Choice(("A",)), print).series[0].points(READ_TIME)] == [64, 256]
-
-
-def test_a_part_of_the_range_is_drawn_on_its_own(runs, tmp_path):
-    stdout_of("plot", "--from", runs, "--N", "256:1024", "-o", tmp_path / "a.csv")
-    found = table_of(tmp_path / "a.csv")
-    assert {one["N"] for one in found if one["seconds"]} == {"256", "1024"}
 
 
 def test_the_help_of_plot_has_the_metrics_of_files():

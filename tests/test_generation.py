@@ -1,14 +1,11 @@
 """m new tokens: steps with a cache and passes without one, added up exactly."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xfcost.api.analysis import account, analyze, compare
 from xfcost.api.runs import make_run
-from xfcost.counting import decoding, forward
 from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes, sum_parts
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.load import load
@@ -139,32 +136,6 @@ def test_passes_without_a_cache_are_summed_one_by_one(preset, prompt, new):
     passes = [work(analyze(preset, N=t, mode="prefill", trace=False)) for t in range(prompt, prompt + new)]
     assert generation.without_cache.macs == sum(macs for macs, _ in passes)
     assert generation.without_cache.flops == sum(flops for _, flops in passes)
-
-
-@pytest.mark.parametrize(
-    ("preset", "sizes", "parts"),
-    [
-        ("etc-base", 800, 1300), ("t-dmca", 900, 1600), ("longformer-char-small", 2000, 3000),
-        ("switch-base-128-capacity", 1600, 2100),
-    ],
-)  # fmt: skip
-def test_the_longest_generation_takes_few_evaluations(preset, sizes, parts, monkeypatch):
-    """A size is placed once, and of its parts those are counted whose own sums need it."""
-    calls = Counter()
-
-    def counting(name, function):
-        def called(*given, **options):
-            calls[name] += 1
-            return function(*given, **options)
-
-        return called
-
-    monkeypatch.setattr(decoding, "place", counting("sizes", decoding.place))
-    monkeypatch.setattr(forward, "component_rows", counting("parts", forward.component_rows))
-    generation = analyze(preset, mode="generate", new_tokens=2**31, trace=False).generation
-    assert generation.without_cache.macs > 2**60
-    assert calls["sizes"] < sizes
-    assert calls["parts"] < parts
 
 
 def test_of_an_encoder_decoder_the_decoder_writes_and_the_encoder_reads_once():

@@ -115,14 +115,6 @@ def test_a_shared_table_is_of_the_kind_of_what_reads_it():
     assert page.mixing_params() == {"T5-small": 2 * 32 * 8}
 
 
-@pytest.mark.parametrize(
-    ("spec", "params"), [("linformer-512", 12 * 2 * 512 * 256), ("linformer-512-layerwise", 512 * 256)]
-)
-def test_linformer_s_projections_are_parameters_of_mixing(spec, params):
-    page = glance([analyze(spec, trace=False)])
-    assert list(page.mixing_params().values()) == [params]
-
-
 def test_a_report_is_a_picture_that_loads_nothing(tmp_path):
     stdout_of("glance", "vit", "-o", tmp_path / "glance.svg")
     text = (tmp_path / "glance.svg").read_text("utf-8")

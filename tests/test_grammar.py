@@ -21,7 +21,7 @@ from xfcost.spec.grammar import AnySubLayer, Spec, converted
 from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import load, preset_files, preset_names
 from xfcost.spec.reader import Source
-from xfcost.spec.schema import clause, json_schema, meanings
+from xfcost.spec.schema import json_schema
 from xfcost.spec.show import _ORDER, expanded_yaml, full_yaml
 from xfcost.torch_models.modules import MODULES
 
@@ -174,53 +174,6 @@ def test_every_property_of_the_schema_says_what_it_means_in_a_short_sentence():
         if key != "kind":  # the first line of its class, which may be a formula
             assert text[0].isupper() or text[0] == "`", (name, key, text)
             assert text.endswith((".", ".)")), (name, key, text)
-
-
-class Base(msgspec.Struct, tag_field="kind", tag="base"):
-    """The base."""
-
-    width: int = 1
-    """The width."""
-    depth: int = 1
-    """The depth."""
-    bare: int = 1
-
-
-class Derived(Base, tag="derived"):
-    """The derived one.
-
-    More of it.
-    """
-
-    width: int = 2
-    depth: int = 2
-    """Another depth,
-    on two lines."""
-    renamed: int = msgspec.field(default=1, name="written")
-    """The renamed field."""
-
-
-def test_a_field_takes_the_sentence_of_the_nearest_class_that_has_one():
-    assert meanings(Base) == {"kind": "The base.", "width": "The width.", "depth": "The depth."}
-    assert meanings(Derived) == {
-        "kind": "The derived one.",
-        "width": "The width.",
-        "depth": "Another depth, on two lines.",
-        "written": "The renamed field.",
-    }
-
-
-@pytest.mark.parametrize(
-    ("meaning", "within"),
-    [
-        ("Head width d_k; d/h by default.", "head width d_k"),
-        ("A learned table. Every layer has its own.", "a learned table"),
-        ("RMS norm of the output.", "RMS norm of the output"),
-        ("`gelu` is exact.", "`gelu` is exact"),
-    ],
-)
-def test_a_meaning_within_a_message(meaning, within):
-    assert clause(meaning) == within
 
 
 # `xfcost show`: the spec that `extends` and `set` resolve to, with every default, or as its files are written ─────────

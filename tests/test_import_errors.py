@@ -176,11 +176,6 @@ def test_an_unknown_model_type_follows_the_architecture_that_it_names(tmp_path):
     assert round(ledger.total("params") / 1e12, 2) == 1.03
 
 
-def test_another_architecture_can_be_asked_for(tmp_path):
-    path = write(tmp_path, BERT)
-    assert import_config(path, "BertForMaskedLM").data["head"]["kind"] == "masked_language_model"
-
-
 def test_files_that_can_not_be_read(tmp_path):
     path = write(tmp_path, BERT)
     for content in (b'{"model_type": "\xff"}', b" " * 16_000_001):

@@ -239,14 +239,6 @@ def test_a_table_serves_all_layers_of_its_stack(tmp_path):
     assert not any(row.operation == "add_bias" and ".block.1." in row.path for row in rows.values())
 
 
-@pytest.mark.parametrize(("size", "dim"), [("base", 768), ("large", 1024), ("xxl", 4096)])
-def test_untied_there_is_a_table_more_and_the_same_work(size, dim):
-    own, tied = (counted(f"t5-v1.1-{size}{tail}") for tail in ("", "-tied"))
-    assert (own.total("params") or 0) - (tied.total("params") or 0) == 32128 * dim
-    for quantity in ("macs", "flops", "attention_entries"):
-        assert own.total(quantity) == tied.total(quantity)
-
-
 # Latent attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

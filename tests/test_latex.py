@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from helpers import stdout_of, xf
+from helpers import stdout_of
 from xfcost.report.latex import MOST_ROWS, RowGroup, formula, latex, latex_table, number, title, width
 
 # All commands that the tables may use: those of LaTeX itself, and booktabs' rules.
@@ -192,15 +192,3 @@ def test_a_table_of_more_rows_than_a_page_has_goes_on_on_the_next():
     assert begin == r"\begin{longtable}{@{}lr@{}}"
     assert (top, heads, middle, repeated) == (r"\toprule", r"a & b \\", r"\midrule", r"\endhead")
     assert body == [r"x & 1 \\"] * (MOST_ROWS + 1) + [r"\bottomrule", r"\end{longtable}"]
-
-
-def test_of_many_systems_a_paper_has_a_row_of_each():
-    names = [f"vit-{size}" for size in ("ti16", "s16", "b16", "b32", "l16")]
-    text = xf("compare", *names, "--size", "224", "--format", "latex").stdout
-    rows = [line.split(" & ")[:2] for line in text.splitlines() if line.startswith("vit-")]
-    # MACs of Touvron et al. 2021 (Ti 1.3 G, S 4.6 G) and Dosovitskiy et al. 2021 (B/16 17.6 G, B/32 4.4 G, L/16 61.6 G)
-    printed = [1.3, 4.6, 17.6, 4.4, 61.6]
-    assert [name for name, _ in rows[:5]] == names
-    assert [float(macs.removesuffix(r"\,G")) for _, macs in rows[:5]] == pytest.approx(printed, abs=0.06)
-    markdown = xf("compare", *names, "--size", "224", "--format", "markdown").stdout
-    assert [line.split("|")[1].strip() for line in markdown.splitlines() if line.startswith("| vit-")] == names

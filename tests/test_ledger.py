@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.join import growth_exponent, join, with_seconds
+from xfcost.ledger.join import join, with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.metadata import Metadata, Timing
@@ -151,13 +151,6 @@ def test_seconds_stand_beside_their_rows():
 def test_without_seconds_of_rows_nothing_is_not_attributed():
     timing = Timing(device="cpu", machine="m", seconds=1.0, spread=0.1, runs=3, threads=1)
     assert with_seconds(ledger(A), {}, {}, timing).timing == timing
-
-
-def test_growth_exponents():
-    # Four times the cost at twice the tokens: 2; no cost has no exponent.
-    assert growth_exponent(100, 400, 2) == 2
-    assert growth_exponent(100, 200, 2) == 1
-    assert growth_exponent(0, 0, 2) is None
 
 
 @pytest.mark.parametrize(("name", "said"), [("mac", "did you mean 'macs'"), ("foo", "expected one of ")])
