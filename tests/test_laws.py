@@ -143,6 +143,8 @@ def test_counts_are_of_parts_and_grow_with_the_batch(system, data, folder):
 @examined(25)
 @given(system=SYSTEMS, data=st.data())
 def test_costs_grow_with_n(system, data, folder):
+    if re.search("factorized.dense", str(system)):
+        reject()  # its weights follow the factors of N: 1 and 41, but 3 and 19 of 57
     ask = Questions(system, folder)
     mode = data.draw(st.sampled_from(ask.modes))
     n = data.draw(st.integers(2, 100))
