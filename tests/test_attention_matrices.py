@@ -353,9 +353,6 @@ def test_statistics_of_gpt2_in_bfloat16_by_hand():
     assert bytes_ == [4_718_592, 4_718_592, 2 * 4_718_592]
 
 
-# A lecture's example: what 48 layers of 16 heads keep of attention, pixel by pixel and patch by patch, in fp32
-
-
 class Grouped(nn.Module):
     """Fused attention of four heads, 8 wide, some of which share keys and values as `share` lays them out."""
 
