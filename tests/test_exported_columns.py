@@ -393,6 +393,14 @@ def test_a_comparison_of_decode_steps(text):
     assert float(first["intensity"]) == pytest.approx(8316 / 8752)
 
 
+def test_n_of_a_comparison_is_without_special_tokens():
+    # ViT has a [CLS] token beside its 784, Swin has none; of 224 pixels a side they make 784 and 3,136
+    comparison = xfcost.compare("vit", "swin", N=784)
+    assert json.loads(comparison.to_json())["N"] == 784
+    assert [ledger.metadata.extra_tokens for ledger in comparison.ledgers] == [1, 0]
+    assert json.loads(xfcost.compare("vit", "swin").to_json())["N"] is None
+
+
 def test_points_of_a_plot(image, tmp_path):
     stdout_of("plot", image, "--batch", "2", "--N", "4:9", "-o", "a.csv", cwd=tmp_path)
     first, second = table_of(tmp_path / "a.csv")
