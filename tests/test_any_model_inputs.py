@@ -125,13 +125,7 @@ def test_a_tensor_of_another_device_runs_on_fake_tensors():
     assert (ledger.total("macs"), ledger.module.tensors) == (192, "fake")
 
 
-def test_values_are_refused_on_meta():
-    model = Takes(lambda x: x[x.sum(-1) > 28]).to("meta")
-    with pytest.raises(UsageError):
-        module_ledger(model, (X.to("meta"),))
-
-
-def refusing_meta(x: torch.Tensor) -> torch.Tensor:
+def refusing_meta(x):
     if x.device.type not in ("cpu", "cuda"):
         raise ValueError(f"no kernel for {x.device.type}")
     return x
@@ -146,7 +140,7 @@ def test_code_that_refuses_meta_runs_on_fake_tensors(device):
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_flex_attention_of_a_module_made_anywhere(device):
-    def attended(x: torch.Tensor) -> torch.Tensor:
+    def attended(x):
         heads = x.unflatten(-1, (2, 8)).transpose(1, 2)
         return flex_attention(heads, heads, heads).transpose(1, 2).flatten(2)
 
@@ -163,7 +157,7 @@ def test_autocast_of_the_cpu_has_its_dtypes(device, around):
     cast = torch.autocast("cpu", dtype=torch.bfloat16)
     linear = nn.Linear(8, 8)
 
-    def inside(x: torch.Tensor) -> torch.Tensor:
+    def inside(x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return linear(x)
 
@@ -174,14 +168,6 @@ def test_autocast_of_the_cpu_has_its_dtypes(device, around):
         ledger = xfcost.analyze(model.to(device), example_inputs=X.to(device), mode="train", trace=False)
     # autograd saves the input of 3 tokens in bfloat16; it needs no gradient, so that no weights are saved
     assert (ledger.total("kept_bytes"), ledger.module.tensors) == (3 * 8 * 2, "fake")
-
-
-def test_autocast_that_is_off_runs_on_meta():
-    def run(x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", enabled=False):
-            return x
-
-    assert module_ledger(Takes(run), (X,)).module.tensors == "meta"
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -390,7 +376,7 @@ class Everything(nn.Module):
         return y
 
 
-def state(model: nn.Module) -> dict[str, object]:
+def state(model):
     """All that an analysis might change."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return {
@@ -426,19 +412,6 @@ def test_the_module_is_left_as_it_was(training, values):
     assert len(called) > 1  # the user's hooks ran with it
 
 
-def test_it_is_left_as_it_was_when_it_raises():
-    class Raises(Everything):
-        def forward(self, x: Tensor) -> Tensor:
-            super().forward(x)
-            raise ValueError("no")
-
-    model = Raises()
-    before = state(model)
-    with pytest.raises(UsageError):
-        xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
-    assert state(model) == before
-
-
 def refuse(*_, **__):
     raise RuntimeError("frozen")
 
@@ -450,7 +423,7 @@ METHODS = {
 }  # fmt: skip
 
 
-def hostile(base: type, entries: list[object]) -> object:
+def hostile(base, entries):
     """A container of a subclass whose own methods all refuse."""
     made = base.__new__(type(f"Hostile{base.__name__}", (base,), dict.fromkeys(METHODS & {*dir(base)}, refuse)))
     for place, one in enumerate(entries):
@@ -458,14 +431,14 @@ def hostile(base: type, entries: list[object]) -> object:
     return made
 
 
-def fill(base: type, container: object, place: object, entry: object) -> None:
+def fill(base, container, place, entry):
     if issubclass(base, dict):
         base.__setitem__(container, place, entry)
     else:
         (set.add if base is set else base.append)(container, entry)
 
 
-def inside(base: type, container: object) -> list[object]:
+def inside(base, container):
     if issubclass(base, dict):
         return [*base.keys(container), *base.values(container)]
     entries = base.__iter__(container)
@@ -526,7 +499,7 @@ def test_what_a_module_holds_is_left_as_it_was(values, raises, base, wrappers):
     for name in wrappers:
         outer = WRAPPERS[name](outer)
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x):
         own = [one for one in inside(base, held) if isinstance(one, Tensor)]
         y = model.map(x) + own[0] + model.more["table"]
         own[0].add_(1)
@@ -552,7 +525,7 @@ def test_what_a_module_holds_is_left_as_it_was(values, raises, base, wrappers):
     assert Asked.times == 0
 
 
-def state_of(value: object) -> object:
+def state_of(value):
     """Its state, in a form that two moments can be compared by."""
     if isinstance(value, torch.Generator):
         return value.get_state().tolist()
@@ -587,7 +560,7 @@ def test_a_module_on_meta_stays_there():
 
 
 def test_the_loss_of_a_gradient_inside_does_not_reach_the_module():
-    def force(x: Tensor) -> Tensor:
+    def force(x):
         with torch.enable_grad():
             energy = model.map(x).sum()
             energy.backward()
@@ -615,12 +588,12 @@ class Wrong(nn.Module):
         return self.map(x[:, :7] if self.what == "shape" else x)
 
 
-def line_of(text: str) -> int:
+def line_of(text):
     lines, first = inspect.getsourcelines(Wrong)
     return first + next(number for number, line in enumerate(lines) if text in line)
 
 
-def refusal(model: object, *inputs: object) -> str:
+def refusal(model, *inputs):
     with pytest.raises(UsageError) as error:
         xfcost.analyze(model, example_inputs=inputs)
     message = str(error.value)
@@ -701,7 +674,6 @@ FIRST = [
 def test_a_module_runs_on_the_input_that_its_first_layer_takes(layers, text, output):
     module = Wrapped(*layers)
     found = supposed_input(module)
-    assert found is not None
     assert found.text == text
     (x,) = found.values(Lengths(16, (32, 32)), "cpu").args
     assert module(x).shape == output
