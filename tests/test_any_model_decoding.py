@@ -900,7 +900,7 @@ def test_a_forward_of_many_operations_runs_the_first_alike_layers(
         return module.ledger(Lengths(tokens), How(trace=False, closed_form=False))
 
     whole = ledger(40)
-    monkeypatch.setattr(alike_layers, "MOST_CALLS", 20)
+    monkeypatch.setattr(alike_layers, "_MOST_CALLS", 20)
     assert ledger(40).rows == whole.rows
     assert Stack.ran == layers
 

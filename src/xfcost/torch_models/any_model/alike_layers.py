@@ -36,7 +36,7 @@ _FIELDS: Final = (
 
 
 # A longer run on `meta`, as of loops over tokens, is of the first alike layers.
-MOST_CALLS: Final = 20_000
+_MOST_CALLS: Final = 20_000
 _FEW_TOKENS: Final = 31
 
 
@@ -64,6 +64,11 @@ class LayerList(NamedTuple):
         finally:
             children.clear()
             children.update(layers)
+
+    def keeps(self, path: str) -> bool:
+        """Is what has this path in a layer that stays, or elsewhere?"""
+        number = _number_in(self.path, path)
+        return number is None or number < self.kept
 
     def renamed(self, place: int, name: str) -> str | None:
         """The name in another layer of what is in the layer of this place; None of what is elsewhere."""
@@ -169,7 +174,7 @@ class AlikeLayers:
         `at` gives the model with inputs of so many tokens.
         """
         try:
-            return run(model, *given, most=MOST_CALLS)
+            return run(model, *given, most=_MOST_CALLS)
         except TooManyCallsError:
             few = at(_FEW_TOKENS)
         if few[0] is not model:
@@ -269,10 +274,16 @@ def _ran(path: str, length: int, works: Sequence[Work]) -> list[Any]:
     """For each layer the operations that ran in it."""
     found: list[list[Any]] = [[] for _ in range(length)]
     for one in works:
-        number = one.path[len(path) + 1 :].partition(".")[0] if one.path.startswith(f"{path}.") else ""
-        if number.isdecimal() and int(number) < length:
-            found[int(number)].append(_signature(one, f"{path}.{number}."))
+        number = _number_in(path, one.path)
+        if number is not None and number < length:
+            found[number].append(_signature(one, f"{path}.{number}."))
     return found
+
+
+def _number_in(layers: str, path: str) -> int | None:
+    """The number of the layer that `path` is in; None of what is outside the list of this path."""
+    number = path[len(layers) + 1 :].partition(".")[0] if path.startswith(f"{layers}.") else ""
+    return int(number) if number.isdecimal() else None
 
 
 def _signature(work: Work, inside: str = "") -> tuple[Any, ...]:
