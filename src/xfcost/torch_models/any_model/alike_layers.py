@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from torch import nn
 from xfcost.ledger.execution import Mode
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, run
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, run, work_done
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.running.on_meta import TooManyCallsError
@@ -81,17 +82,21 @@ class LayerList(NamedTuple):
         if last is None:
             return list(works)
         others = [
-            replace(
-                one, path=path, place=one.place and (path, *one.place[1:]),
-                weights=dict.fromkeys(self.renamed(place, name) or name for name in one.weights),
-                reads={(self.renamed(place, name) or name, view): read for (name, view), read in one.reads.items()},
-                rows=Counter({self.renamed(place, name) or name: rows for name, rows in one.rows.items()}),
-                matrices={self.renamed(place, name) or name: each for name, each in one.matrices.items()},
-            )
+            self._work_of(place, one, path)
             for place in range(self.kept, len(self.first_alike)) for one in works
             if (path := self.renamed(place, one.path)) is not None
         ]  # fmt: skip
         return [*works[: last + 1], *others, *works[last + 1 :]]
+
+    def _work_of(self, place: int, one: Work, path: str) -> Work:
+        """What `one` is in the layer of this place, where it has this path."""
+        found, name_of = copy(one), lambda name: self.renamed(place, name) or name
+        found.path, found.place = path, one.place and (path, *one.place[1:])
+        found.weights = dict.fromkeys(map(name_of, one.weights))
+        found.reads = {(name_of(name), view): read for (name, view), read in one.reads.items()}
+        found.rows = Counter({name_of(name): rows for name, rows in one.rows.items()})
+        found.matrices = {name_of(name): each for name, each in one.matrices.items()}
+        return found
 
     def all_costs(self, modules: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
         """The costs of every module of a shortened run, its children left out, with those that did not run."""
@@ -167,6 +172,8 @@ class AlikeLayers:
     def __init__(self) -> None:
         self.seen: dict[Mode, tuple[FullRun, RecordedModule]] = {}
         self._known: dict[Mode, Shortened | None] = {}
+        self.long_work: int | None = None
+        """The work of a forward of the first alike layers, where that of all was too long to finish."""
 
     def run(self, model: nn.Module, given: Given, at: Callable[[int], Built]) -> RecordedModule:
         """A forward; of many operations, of the first alike layers, which a run of few tokens shows.
@@ -182,7 +189,10 @@ class AlikeLayers:
         with self.running("forward", lambda: at(_FEW_TOKENS), USUAL_NAMES, shortened=False) as (_, full):
             full.whole(run(model, *few[1]))
         with self.running("forward", lambda: (model, given), USUAL_NAMES, shortened=True) as (_, layers):
-            return layers.whole(run(model, *given))
+            before = work_done()
+            found = run(model, *given)
+            self.long_work = work_done() - before
+            return layers.whole(found)
 
     @contextmanager
     def running(
@@ -209,7 +219,7 @@ def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
             for one in lists:
                 stack.enter_context(one.shortened())
             model, given = full.again()
-            found = run(model, *given, cache=full.names)
+            found = run(model, *given, cache=full.names, first=seen.how)
     except (Exception, SystemExit):  # noqa: BLE001 - its code may take each layer by its number; then all run
         return None
     for cached in (None, *lists):

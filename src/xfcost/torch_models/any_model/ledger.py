@@ -144,6 +144,8 @@ class How(NamedTuple):
     layers: LayersRun | None = None
     """The layers that run."""
     cache: CacheNames = USUAL_NAMES
+    first: TensorKind = "meta"
+    """The tensors on which it ran at another size, to be tried first."""
 
     @property
     def optimizer(self) -> str | None:
@@ -201,12 +203,14 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
     ledger, work = metered(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
-        bare, asked = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache), how.closed_form is True
+        tensors: Any = ledger.module.tensors if ledger.module is not None else "meta"
+        bare = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=tensors)
+        asked = how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
         # a run with more has more operations, and a bare forward is one of the layers that are alike
         if not asked and work > quick / 2 and (how.plan is None or how.trace is not False or how.mixing):
-            work = metered(bare)[1]
+            work = layers.long_work or metered(bare)[1]
         if not asked and work > quick:
             reason = f"one run has {work:,} operations; --verbose also counts it at other N"
             ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))
@@ -257,7 +261,7 @@ def module_ledger(
     dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
-    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache}
+    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache, "first": how.first}
     found = found or run(model, given.args, given.kwargs, **options)
     found = found if how.layers is None else how.layers.whole(found)
     if how.strict and (missing := dict(sorted(uncounted(found.works).items()))):
@@ -401,10 +405,9 @@ _OF_A_STEP: Final = 3
 def _traced_beside(
     model: nn.Module, given: Given, found: RecordedModule, *, asked: bool, training: bool
 ) -> _Beside:  # fmt: skip
-    """The trace of a forward, on real tensors where the run needed them, else on `meta`; a long one if it is `asked`."""
+    """The trace of a forward, on real tensors where the run needed them, else on `meta`; a long one where `asked`."""
     most, calls = _MOST_TRACED * (_OF_A_STEP if training else 1), sum(work.calls for work in found.works)
-    is_long = found.ran > most
-    lists = list(layer_lists(model, found.works)) if is_long and not training else []
+    lists = list(layer_lists(model, found.works)) if found.ran > most and not training else []
     kept = sum(work.calls for work in found.works if all(one.keeps(work.path) for one in lists))
     if asked or found.ran * kept <= most * calls:
         beside = _traced_layers(model, given, found, lists, training=training)

@@ -98,6 +98,7 @@ def _found(
         return None
     attempts = [Sizes([one for _, one in built], f"{len(built)} builds of it")]
     if len(built) == 1:
+        budget.check(full.ran)  # the run that small ones are compared with has no fewer
         attempts = [small_sizes(model, given, axes, full, budget.spend)]
         if len(attempts[0].inputs) > 1:  # an input may name others by number, as a graph's edges do: they fit one size
             attempts.append(Sizes([resized(given, axes, {}, None)], GIVEN_SIZE, numbers_made(full.works)))

@@ -154,7 +154,15 @@ class Budget:
             LimitReached: it was too much.
         """
         self.spent += _EACH * operations + elements
-        if self.spent > self.limit:
+        self.check(0)
+
+    def check(self, operations: int) -> None:
+        """Refuse to begin what spends more than is left.
+
+        Raises:
+            LimitReached: it would be too much.
+        """
+        if self.spent + _EACH * operations > self.limit:
             raise LimitReached
 
 
