@@ -21,7 +21,7 @@ from torch import nn
 from xfcost.ledger.execution import Mode
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, run, work_done
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, TensorKind, run, work_done
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.running.on_meta import TooManyCallsError
@@ -175,13 +175,13 @@ class AlikeLayers:
         self.long_work: int | None = None
         """The work of a forward of the first alike layers, where that of all was too long to finish."""
 
-    def run(self, model: nn.Module, given: Given, at: Callable[[int], Built]) -> RecordedModule:
+    def run(self, model: nn.Module, given: Given, at: Callable[[int], Built], first: TensorKind) -> RecordedModule:
         """A forward; of many operations, of the first alike layers, which a run of few tokens shows.
 
-        `at` gives the model with inputs of so many tokens.
+        `at` gives the model with inputs of so many tokens; the tensors of `first` are tried first.
         """
         try:
-            return run(model, *given, most=_MOST_CALLS)
+            return run(model, *given, most=_MOST_CALLS, first=first)
         except TooManyCallsError:
             few = at(_FEW_TOKENS)
         if few[0] is not model:

@@ -191,7 +191,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             asked = how._replace(layers=of_layers if how.plan is None else None)
             few = lambda tokens: built(at._replace(tokens=tokens))  # noqa: E731 - one line
             long = has_n and how.is_forward and isinstance(of_layers, FullRun)
-            found = layers.run(model, given, few) if long else None
+            found = layers.run(model, given, few, how.first) if long else None
             return module_ledger(model, *given, name=name, on_cpu=on_cpu, found=found, **asked._asdict())
 
     def metered(how: How) -> tuple[Ledger, int]:

@@ -154,16 +154,13 @@ class Budget:
             LimitReached: it was too much.
         """
         self.spent += _EACH * operations + elements
-        self.check(0)
-
-    def check(self, operations: int) -> None:
-        """Refuse to begin what spends more than is left.
-
-        Raises:
-            LimitReached: it would be too much.
-        """
-        if self.spent + _EACH * operations > self.limit:
+        if self.spent > self.limit:
             raise LimitReached
+
+    @property
+    def operations(self) -> float:
+        """How many may still run."""
+        return (self.limit - self.spent) / _EACH
 
 
 def _spreads(noted: Noted) -> bool:
