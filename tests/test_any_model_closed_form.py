@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 from math import isqrt
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -29,6 +30,7 @@ from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, module_ledger
 from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.build import build
+from xfcost.torch_models.timing.devices import threads_set
 
 FILES = Path(__file__).with_name("golden") / "files" / "nets"
 
@@ -189,6 +191,41 @@ def test_a_slow_run_is_not_repeated_unless_asked(code, monkeypatch):
     found = form(xfcost.analyze(f"{code}:Net", N=16, trace=False))
     assert found.macs is None
     assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False, closed_form=True)).macs == "16·N"
+
+
+class Reads(nn.Module):
+    """A map that reads a number, so that it needs real ones, and notes on which tensors and threads it runs."""
+
+    ran: ClassVar[list[tuple[str, int]]] = []
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.map = nn.Linear(8, width)
+        self.ran.clear()
+
+    def forward(self, x: Tensor) -> Tensor:
+        kind = "meta" if x.is_meta else "real" if type(x) is Tensor else "fake"
+        self.ran.append((kind, torch.get_num_threads()))
+        return self.map(x) + int(x.sum())
+
+
+def test_runs_at_other_sizes_begin_with_the_tensors_of_the_first():
+    module = Reads()
+    inputs = lambda N: torch.zeros(1, N, 8)  # noqa: E731 - one line
+    ledger = xfcost.analyze(module, example_inputs=inputs, N=16, trace=False, mixing=False)
+    assert form(ledger).macs == "64·N"
+    kinds = [kind for kind, _ in module.ran]
+    assert kinds[:4] == ["meta", "meta", "fake", "real"]
+    assert set(kinds[4:]) == {"real"}
+
+
+@pytest.mark.parametrize(("width", "threads"), [(8, 1), (2**19, 2)])
+def test_small_real_tensors_have_one_thread(width, threads):
+    module = Reads(width)
+    with threads_set(2):
+        xfcost.analyze(module, example_inputs=torch.zeros(1, 8), mixing=False)
+        assert torch.get_num_threads() == 2
+    assert {number for kind, number in module.ran if kind == "real"} == {threads}
 
 
 def test_what_is_not_counted_makes_it_a_lower_bound():

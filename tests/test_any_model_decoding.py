@@ -5,6 +5,7 @@ References run the model itself on the CPU, with real numbers and attention as p
 
 import inspect
 import json
+import re
 from typing import Any, ClassVar, Optional
 
 import msgspec
@@ -653,20 +654,61 @@ def test_a_forward_of_many_operations_runs_the_first_alike_layers(options, layer
         return module.ledger(Lengths(tokens), How(trace=False, closed_form=False))
 
     whole = ledger(40)
-    monkeypatch.setattr(alike_layers, "MOST_CALLS", 20)
+    monkeypatch.setattr(alike_layers, "_MOST_CALLS", 20)
     assert ledger(40).rows == whole.rows
     assert Stack.ran == layers
 
 
-@stacks
-def test_a_long_run_is_traced_with_its_first_alike_layers(options, layers, monkeypatch):
-    found = []
-    for most in (10**9, 0):
-        monkeypatch.setattr(ledger_of_modules, "_MOST_TRACED", most)
-        found.append(xfcost.analyze(Stack(**options), example_inputs=torch.zeros(B, N, dtype=torch.long), mixing=False))
-    whole, short = found
+def traced(most, monkeypatch, trace=None, **options):
+    """The ledger of a stack of 6 layers, where a run of more than `most` operations is long."""
+    monkeypatch.setattr(ledger_of_modules, "_MOST_TRACED", most)
+    tokens = torch.zeros(B, N, dtype=torch.long)
+    return xfcost.analyze(Stack(**options), example_inputs=tokens, mixing=False, trace=trace)
+
+
+@pytest.mark.parametrize("options", [{}, {"alternating": True}, {"sums": True}])
+def test_a_long_run_is_traced_with_its_first_alike_layers(options, monkeypatch):
+    whole, short = (traced(most, monkeypatch, trace=True, **options) for most in (10**9, 0))
     assert short.module.traced == "agrees"
     assert (short.rows, short.module, short.agreement) == (whole.rows, whole.module, whole.agreement)
+
+
+@pytest.mark.parametrize(("most", "options"), [(0, {}), (20, {"alternating": True}), (40, {"sums": True})])
+def test_a_run_is_traced_on_demand_where_its_first_alike_layers_are_long_or_differ(most, options, monkeypatch):
+    left_out, asked = (traced(most, monkeypatch, trace, **options) for trace in (None, True))
+    assert re.fullmatch(r"not traced: a run has \d+ operations; --trace traces it", left_out.module.traced)
+    assert (left_out.total("traced_macs"), left_out.agreement.accounts) == (None, ())
+    assert (asked.total("traced_macs"), asked.module.traced) == (left_out.total("macs"), "agrees")
+    assert traced(10**9, monkeypatch, **options).module == asked.module
+
+
+def test_a_run_whose_first_alike_layers_are_short_is_traced(monkeypatch):
+    ledger = traced(40, monkeypatch)
+    assert ledger.module.traced == "agrees"
+
+
+class Adding(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(5001):
+            x = x + 1
+        return x
+
+
+def test_a_long_loop_is_left_out_of_a_trace():
+    ledger = xfcost.analyze(Adding(), example_inputs=torch.zeros(2), mixing=False)
+    assert "trace: not traced: a run has 5,001 operations; --trace traces it" in report_text(ledger)
+
+
+def test_a_long_run_is_counted_once_for_its_closed_form(monkeypatch):
+    monkeypatch.setattr(alike_layers, "_MOST_CALLS", 20)
+    monkeypatch.setattr(ledger_of_modules, "_QUICK", 10)
+    runs = []
+    model = Stack()
+    model.register_forward_hook(lambda *_: runs.append(1))
+    module = GivenModule(model, lambda N: torch.zeros(B, N, dtype=torch.long))
+    ledger = module.ledger(Lengths(40), How(trace=False))
+    assert "operations; --verbose also counts it at other N" in str(ledger.module.closed_form.refused)
+    assert len(runs) == 3  # of few tokens, all layers and the first one; of all tokens, the first one
 
 
 VISION = {

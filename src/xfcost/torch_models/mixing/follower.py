@@ -157,6 +157,11 @@ class Budget:
         if self.spent > self.limit:
             raise LimitReached
 
+    @property
+    def operations(self) -> float:
+        """How many may still run."""
+        return (self.limit - self.spent) / _EACH
+
 
 def _spreads(noted: Noted) -> bool:
     """Does it add terms of several axes for all their pairs?"""
