@@ -232,8 +232,6 @@ def test_kinds_of_a_small_build_are_those_of_the_spec(name):
 
 # the smallest name of each class
 ONE_OF_EACH = {json.loads(config_of(name).read_text())["architectures"][0]: name for name in sorted(WITH_COUNTS)[::-1]}
-# It keeps the places of patches in a cache of its module, which other tests fill: its operations depend on them.
-del ONE_OF_EACH["DINOv3ViTModel"]
 
 
 @pytest.mark.rest
