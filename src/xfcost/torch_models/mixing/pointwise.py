@@ -11,6 +11,7 @@ from torch import Tensor
 from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
+    any_chosen,
     any_learned,
     any_owned,
     are_pairs,
@@ -27,6 +28,7 @@ from xfcost.torch_models.mixing.owners import (
     varies,
     varying,
     vectors,
+    with_chosen,
     with_masked,
 )
 from xfcost.torch_models.mixing.places import pair
@@ -276,6 +278,7 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     apart = differ & live & ((home(one) != home(other)) | (content(one) != content(other)))
     if not bool(apart.any()):
         owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))
+        owners = with_chosen(owners) if any_chosen(one) or any_chosen(other) else owners
         owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
         if call.packet in PRODUCTS and are_pairs(one) and left.value is not right.value:
             owners = torch.where(both | _not_zero(call, both.shape), owners, CONSTANT)  # of padding
@@ -300,6 +303,9 @@ def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tup
         return positional
     if bool((home(first.owners)[both] == home(second.owners)[both]).all()):  # a pair and its query's own vector
         ranks = [_rank(call, one.owners) for one in (first, second)]
+        counts = [one.value.numel() if are_pairs(one.owners) else 0 for one in (first, second)]
+        if all(counts) and counts[0] != counts[1]:  # scores, and one of them for each query
+            return max((first, second), key=lambda one: one.value.numel()).owners, GATED
         return torch.where(ranks[1] > ranks[0], second.owners, first.owners), GATED
     left, right = (second, first) if turned(call, first, second) else (first, second)
     if are_pairs(left.owners):
@@ -320,7 +326,10 @@ def _positional(call: Call, first: Operand, second: Operand, both: Tensor) -> tu
         learned = bool((ranks[number][both] == _LEARNED).all())
         of_query = same_home and bool((ranks[number][both] < _PAIR).all())
         if learned or (of_query and follows_keys(one.wide, pairs)):
-            finding = masking(call, pairs)
+            hidden = _hidden(call, one.wide)
+            chosen = of_query and bool(hidden.any())
+            pairs = with_chosen(with_masked(pairs, hidden)) if chosen else pairs
+            finding = masking(call, pairs)._replace(chosen=chosen)
             call.run.by_position(one.value, finding, with_product=True)
             return pairs, finding
     return None
