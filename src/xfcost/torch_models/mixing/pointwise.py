@@ -356,7 +356,7 @@ def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tupl
     if relation.one_each:
         read = torch.where(both, call.places.without_learned(home(other)), -1)
         call.run.queries.meet(home(one), read)
-        finding = _one_each(call, home(one), read, right.history)
+        finding = _one_each(call, home(one), read, right)
         if {*relation.lefts.tolist(), *relation.rights.tolist()} <= call.places.states:
             one = _summed_states(call, one, other, relation)
         return one, finding
@@ -370,16 +370,18 @@ def _rank(call: Call, owners: Tensor) -> Tensor:
     return torch.where(contents < 0, _LEARNED, torch.where(contents == home(owners), _OWN, _PAIR))
 
 
-def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Finding:
+def _one_each(call: Call, homes: Tensor, read: Tensor, other: Operand) -> Finding:
     """Each home reads one other: a shift, a summary, or the step before of a recurrence."""
     finding = reading(call, homes, read, single=True)
     finding = finding._replace(places=finding.places | (ids(homes) & call.places.states))  # what decays, or is added to
     known = (homes >= 0) & (read >= 0)
     pairs = distinct_pairs(homes[known], read[known]).T.tolist()
-    steps = call.run.step(call.packet, pairs, history)
+    steps = call.run.step(call.packet, pairs, other.history)
     if not any(steps):
         return finding._replace(step=True)
-    return finding._replace(computed=torch.tensor(steps), single=False, step=True, recurs=True)
+    finding = finding._replace(computed=torch.tensor(steps), single=False, step=True, recurs=True)
+    call.run.carried_on(call.packet, other.value, finding)
+    return finding
 
 
 def _summed_states(call: Call, left: Tensor, right: Tensor, relation: Relation) -> Tensor:
