@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from operator import is_
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
@@ -214,6 +214,18 @@ def grouped_mm(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, 
 
 
 @contextmanager
+def torch_warnings_hidden() -> Iterator[None]:
+    """Hide what torch warns of on a line of xfcost, or of its own dispatch, which stands in for the user's line.
+
+    So sparse tensors warn that their support is new, and that nothing checks them. A module's own warnings are shown.
+    """
+    with warnings.catch_warnings():
+        for module in (r"xfcost\.", r"torch\.utils\._device"):
+            warnings.filterwarnings("ignore", category=UserWarning, module=module)
+        yield
+
+
+@contextmanager
 def without_fast_path() -> Iterator[None]:
     """torch runs an encoder in evaluation mode as one operation on nested tensors. An account needs its parts."""
     was_on = torch.backends.mha.get_fastpath_enabled()
@@ -379,7 +391,10 @@ def unchanged(model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], 
     held = list(_holders(model))
     try:
         devices = sorted({one.device.index for one in model.parameters() if one.is_cuda})
-        with _uncompiled(model), without_fast_path(), random_states_kept(devices), process_caches_kept(model):
+        with ExitStack() as stack:
+            kept = (random_states_kept(devices), process_caches_kept(model))
+            for context in (_uncompiled(model), without_fast_path(), *kept, torch_warnings_hidden()):
+                stack.enter_context(context)
             _stand_in(model, held, made, shares)
             yield
     finally:
