@@ -331,8 +331,6 @@ def fused(call: Call) -> Outcome:
     outcome, mask = _attended(call, lambda shape: _hidden(call, shape)), _mask(call)
     if mask is not None and any_owned(call.owners(mask)) and outcome.finding is not None:
         call.run.by_position(mask, outcome.finding, with_product=True)
-        if are_pairs(call.owners(mask)):  # scores set it
-            return outcome._replace(finding=outcome.finding._replace(chosen=True))
     return outcome
 
 

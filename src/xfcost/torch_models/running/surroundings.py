@@ -215,7 +215,7 @@ def grouped_mm(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, 
 
 @contextmanager
 def torch_warnings_hidden() -> Iterator[None]:
-    """Hide what torch warns of on a line of xfcost, or of its own dispatch, which stands in for the user's line.
+    """Hide what torch warns of on a line of xfcost, or of its own dispatch, and not on one of the user.
 
     So sparse tensors warn that their support is new, and that nothing checks them. A module's own warnings are shown.
     """
