@@ -1,6 +1,7 @@
 """Inputs of any form, work elsewhere or later, and a module that is left as it was."""
 
 import asyncio
+import functools
 import inspect
 import pickle
 import random
@@ -570,6 +571,114 @@ def test_the_loss_of_a_gradient_inside_does_not_reach_the_module():
     model.forward = force
     xfcost.analyze(model, example_inputs=LEFT_ALONE_X, trace=False)
     assert model.map.weight.grad is None
+
+
+# Caches of a process: what is counted does not depend on what ran before ──────────────────────────────────────────────
+
+
+def places(tokens: int, device: torch.device) -> Tensor:
+    """By three element-wise operations."""
+    return (torch.arange(tokens, device=device) / tokens * 2 - 1)[:, None]
+
+
+def enclosing(function):
+    cached = functools.lru_cache(maxsize=4)(function)
+
+    def decorated(*given):
+        return cached(*given)
+
+    return decorated
+
+
+function_places = functools.cache(places)
+enclosed_places = enclosing(places)
+TABLE: dict[object, Tensor] = {}
+NAMED: Tensor | None = None
+READY = False
+
+
+def table_places(tokens: int, device: torch.device) -> Tensor:
+    if (tokens, device) not in TABLE:
+        TABLE[tokens, device] = places(tokens, device)
+    return TABLE[tokens, device]
+
+
+def name_places(tokens: int, device: torch.device) -> Tensor:
+    global NAMED, READY
+    if not READY:
+        NAMED, READY = places(tokens, device), True
+    return NAMED
+
+
+NAMES = ("function", "enclosed", "table", "name")
+
+
+class Placed(nn.Module):
+    """Adds the places of its tokens, (N, D), which it knows by one of several caches."""
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.map, self.how = nn.Linear(8, 8), how
+        self.attribute = functools.lru_cache(places)
+
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - as users do
+    def method(self, tokens: int, device: torch.device) -> Tensor:
+        return places(tokens, device)
+
+    @staticmethod
+    @functools.cache
+    def static(tokens: int, device: torch.device) -> Tensor:
+        return places(tokens, device)
+
+    @classmethod
+    @functools.cache
+    def of_class(cls, tokens: int, device: torch.device) -> SimpleNamespace:
+        return SimpleNamespace(found=places(tokens, device))
+
+    @property
+    @functools.cache  # noqa: B019 - as users do
+    def found(self) -> Tensor:
+        return places(4, self.map.weight.device)
+
+    def known(self, x: Tensor) -> Tensor:
+        given = (len(x), x.device)
+        if self.how in NAMES:
+            return globals()[f"{self.how}_places"](*given)
+        found = self.found if self.how == "found" else getattr(self, self.how)(*given)
+        return getattr(found, "found", found)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(x) + self.known(x)
+
+
+@pytest.mark.parametrize("how", [*NAMES, "method", "static", "of_class", "found", "attribute"])
+def test_counts_do_not_depend_on_what_ran_before(how):
+    model = Placed(how)
+    first, second = (xfcost.analyze(model, example_inputs=LEFT_ALONE_X) for _ in range(2))
+    assert [row.path for row in first.rows] == [row.path for row in second.rows]
+    assert first.total("flops") == second.total("flops")
+    # a run in the user's process keeps real tensors, as there was no analysis
+    known = model.known(LEFT_ALONE_X)
+    assert known.equal(places(4, known.device))
+    if how not in {"table", "name"}:  # what these hold may be constants
+        third = xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
+        assert third.total("flops") == first.total("flops")
+    assert model.known(LEFT_ALONE_X) is known
+
+
+def test_a_cache_without_tensors_is_left_alone():
+    times = []
+
+    @functools.cache
+    def once(name: str) -> bool:
+        return times.append(name) is None
+
+    class Guarded(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) if once("registered") else x
+
+    xfcost.analyze(Guarded(8, 8), example_inputs=LEFT_ALONE_X)
+    assert times == ["registered"]
 
 
 # Modules that don't run ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 import pytest
 import torch
@@ -148,14 +150,68 @@ def test_a_number_that_grows_on_no_line_is_not_known_at_a_larger_size():
     assert [row.reads_tokens for row in products(chunks, torch.randn(1, 480, D))] == [None] * 2
 
 
-def test_a_mask_out_of_the_scores_reads_all_that_is_computed():
-    def best(q, x):
-        every = scores(q, x)
-        return every.masked_fill(every < every.topk(3, -1).values[..., -1:], INF).softmax(-1) @ x
+def of_heads(function: Callable[[Tensor], Tensor], q: nn.Linear, x: Tensor) -> Tensor:
+    """Two heads whose weights `function` makes of scores (B, H, N, N)."""
+    queries, keys = (one.unflatten(-1, (2, -1)).transpose(1, 2) for one in (q(x), x))
+    return (function(queries @ keys.mT) @ keys).transpose(1, 2).flatten(2)
 
-    assert {(kind, reads, kept) for kind, reads, _, kept in numbers(products(best, torch.randn(1, N, D)))} == {
-        ("global", N, 3)
-    }
+
+def kept_in(every: Tensor) -> Tensor:
+    """Are they among the best three of their query?"""
+    return every >= every.topk(3, -1).values[..., -1:]
+
+
+def written_in(target: Tensor, every: Tensor, source: Any) -> Tensor:
+    return target.scatter(-1, every.topk(3, -1).indices, source)
+
+
+def chosen_weights(every: Tensor) -> Tensor:
+    best = every.topk(3, -1)
+    return torch.zeros_like(every).scatter(-1, best.indices, best.values.softmax(-1))
+
+
+# How the best three keys of each query are chosen -> weights out of scores, or a mask of the kernel.
+CHOICES: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "filled": lambda every: every.masked_fill(~kept_in(every), INF).softmax(-1),
+    "where": lambda every: torch.where(kept_in(every), every, INF).softmax(-1),
+    "a mask added": lambda every: (every + torch.zeros_like(every).masked_fill(~kept_in(every), INF)).softmax(-1),
+    "a mask of where added": lambda every: (every + torch.where(kept_in(every), 0.0, INF)).softmax(-1),
+    "scores written": lambda every: written_in(torch.full_like(every, INF), every, every.topk(3, -1)[0]).softmax(-1),
+    "scores written in place": lambda every: (
+        torch.full_like(every, INF).scatter_(-1, (at := every.topk(3, -1).indices), every.gather(-1, at)).softmax(-1)
+    ),
+    "weights written": chosen_weights,
+    "a mask written": lambda every: every.masked_fill(
+        written_in(torch.ones_like(every, dtype=torch.bool), every, False), INF
+    ).softmax(-1),
+    "a written mask added": lambda every: (every + written_in(torch.full_like(every, INF), every, 0.0)).softmax(-1),
+    "a written mask multiplied": lambda every: every.softmax(-1) * written_in(torch.zeros_like(every), every, 1.0),
+    "a mask of one_hot": lambda every: every.masked_fill(
+        F.one_hot(every.topk(3, -1).indices, every.shape[-1]).sum(-2) == 0, INF
+    ).softmax(-1),
+}
+KERNEL_MASKS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "compared": kept_in,
+    "filled": lambda every: torch.zeros_like(every).masked_fill(~kept_in(every), INF),
+    "where": lambda every: torch.where(kept_in(every), 0.0, INF),
+    "written": lambda every: written_in(torch.zeros_like(every, dtype=torch.bool), every, True),
+    "written, added": lambda every: written_in(torch.full_like(every, INF), every, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_mask_out_of_the_scores_reads_all_that_is_computed(name: str) -> None:
+    found = products(partial(of_heads, CHOICES[name]), torch.randn(1, N, D))
+    assert numbers(found[-1:]) == [("global", N, N, 3)]
+    assert {row.mixing for row in found} == {"global"}
+
+
+@pytest.mark.parametrize("name", KERNEL_MASKS)
+def test_a_mask_of_the_kernel_out_of_scores_reads_all_that_is_computed(name: str) -> None:
+    def best(q: nn.Linear, x: Tensor) -> Tensor:
+        return sdpa(q, x, attn_mask=KERNEL_MASKS[name](scores(q, x))[:, None])
+
+    assert numbers(products(best, torch.randn(1, N, D))[-1:]) == [("global", N, N, 3)]
 
 
 def test_a_mask_after_the_softmax_leaves_its_sums_over_all():

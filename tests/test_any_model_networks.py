@@ -1,5 +1,7 @@
 """Small networks by hand, modules of transformers, presets without their spec, and what is left uncounted."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from any_models import Takes, X
+from helpers import environment
 from modules import Call
 from small_networks import NETWORKS
 from specs import architecture_of
@@ -139,6 +142,33 @@ def test_of_a_parameter_the_parts_that_are_used_are_read(run, read):
     module.w = nn.Parameter(torch.ones(4, 4, 4))
     ledger = xfcost.analyze(module, example_inputs=torch.ones(3, 4), trace=False)
     assert (ledger.weights_read(), ledger.total("params"), ledger.total("active_params")) == (read, 64, 64)
+
+
+WARNING = """
+import warnings
+import torch
+from torch import nn
+
+class Graph(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map, self.edges = nn.Linear(16, 16), torch.eye(32).to_sparse_csr()
+
+    def forward(self, x):
+        warnings.warn("edges are fixed")
+        places = torch.arange(32)
+        once = torch.sparse_coo_tensor(torch.stack([places, places]), torch.ones(32), (32, 32))
+        return self.edges @ torch.sparse.mm(once, self.map(x))
+"""
+
+
+def test_of_sparse_tensors_a_module_s_own_warnings_alone_are_shown(tmp_path):
+    (tmp_path / "model.py").write_text(WARNING)
+    # torch warns once in a process
+    command = [sys.executable, "-m", "xfcost", "analyze", "model.py:Graph", "--input", "x=32x16"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
+    warned = [line for line in done.stderr.splitlines() if "Warning" in line]
+    assert {line.partition("UserWarning: ")[2] for line in warned} == {"edges are fixed"}
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")

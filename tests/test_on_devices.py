@@ -162,6 +162,24 @@ def test_the_largest_n_ends_where_positions_do():
     assert (need.largest_tokens, need.positions) == (1024, True)
 
 
+@pytest.mark.parametrize(
+    ("system", "options", "positions"),
+    [
+        ("llama3-8b", {}, 8192),
+        ("llama3-8b", {"batch": 128}, None),  # memory ends before the positions
+        ("llama3-8b", {"N": 8193}, None),  # a warning names them
+        ("mamba-130m", {}, None),
+    ],
+)
+def test_where_memory_holds_more_tokens_the_positions_of_a_spec_are_named(system, options, positions):
+    ledger = decode(system, "h100-sxm", **({"N": 1000, "batch": 1} | options))
+    assert ledger.on.memory.fewer_positions == positions
+    named = [line for line in report_text(ledger).splitlines() if "fits up" in line and "positions" in line]
+    assert [line.partition("; ")[2] for line in named] == (
+        [] if positions is None else ["the model has 8,192 positions"]
+    )
+
+
 def test_without_room_for_the_weights_nothing_fits():
     found = decode(on="rtx-4090").on
     assert (found.memory.fits, found.memory.largest_batch, found.memory.largest_tokens) == (False, 0, 0)

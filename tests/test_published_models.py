@@ -234,10 +234,6 @@ def test_kinds_of_a_small_build_are_those_of_the_spec(name):
     assert macs_by_kind(ours) == macs_by_kind(spec)
 
 
-# It keeps the places of patches in a cache of its module, which other tests fill: its operations depend on them.
-del ONE_OF_EACH["DINOv3ViTModel"]
-
-
 @pytest.mark.rest
 @pytest.mark.parametrize("name", ONE_OF_EACH.values())
 def test_kinds_of_stored_counts_are_those_of_a_small_build(name):
