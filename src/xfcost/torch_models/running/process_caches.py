@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import islice
 from types import FunctionType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from torch import Tensor, nn
 
@@ -28,26 +28,18 @@ _MOST_ITEMS: Final = 64
 def process_caches_kept(model: nn.Module) -> Iterator[None]:
     """Let `model` run as the first of its process does; at the end no tensor of the run is left in it.
 
-    A cache of functools that holds tensors is empty inside, and as it was afterwards; one that the run filled with
-    tensors is cleared. Names and tables that were given tensors get back what they had. Others stay: they may stand
-    for what happens once in a process.
+    Caches of functools that hold tensors are cleared, before the run and after it. Names and tables that were given
+    tensors get back what they had. Others stay: they may stand for what happens once in a process.
     """
     owners = _owners(model)
     caches = [*_caches([*owners, *model.modules()])]
-    renewed = {id(one.cache): _empty(one.cache) for one in caches if _holds_tensors(_cached(one.cache))}
     tables = [table for owner in owners for table in _entries(owner).values() if type(table) in _TABLES]
     before = [(owner, dict(_entries(owner))) for owner in (*owners, *tables)]
-    for cache, put in caches:
-        if id(cache) in renewed:
-            put(renewed[id(cache)])
+    _clear(caches)
     try:
         yield
     finally:
-        for cache, put in caches:
-            if id(cache) in renewed:
-                put(cache)
-            elif _holds_tensors(_cached(cache)):
-                cache.cache_clear()
+        _clear(caches)
         for owner, entries in before:
             new = {key: one for key, one in _entries(owner).items() if one is not entries.get(key, _ABSENT)}
             for key in new if _holds_tensors(new.values()) else ():
@@ -83,47 +75,27 @@ def _put(owner: Any, key: Any, value: Any) -> None:
         _entries(owner)[key] = value
 
 
-class _Cache(NamedTuple):
-    cache: Any
-    put: Callable[[Any], None]
-    """Puts another in its place."""
-
-
-def _caches(owners: Iterable[Any]) -> Iterator[_Cache]:
+def _caches(owners: Iterable[Any]) -> Iterator[Any]:
     """The caches of functools among names, methods, attributes, and inside of decorated functions."""
     for owner in owners:
-        for name, value in list(vars(owner).items()):
-            inner: Any = value
-            if type(value) in (staticmethod, classmethod, property):
-                inner = value.fget if type(value) is property else value.__func__
-            if type(inner) is _CACHE:
-                yield _Cache(inner, partial(_put_as, owner, name, value))
-            yield from _enclosed(inner)
+        for value in list(vars(owner).values()):
+            wrapped: Any = value.fget if type(value) is property else value
+            yield from _within(wrapped.__func__ if type(wrapped) in (staticmethod, classmethod) else wrapped)
 
 
-def _put_as(owner: Any, name: str, value: Any, cache: Any) -> None:
-    """Put a cache in the place of `value`: a method of its kind, if it was one."""
-    if type(value) is property:
-        cache = value.getter(cache)
-    _put(owner, name, type(value)(cache) if type(value) in (staticmethod, classmethod) else cache)
+def _within(value: Any, depth: int = 3) -> Iterator[Any]:
+    """A cache, or those that a decorated function encloses."""
+    if type(value) is _CACHE:
+        yield value
+    for cell in (value.__closure__ or ()) if depth and type(value) is FunctionType else ():
+        with suppress(ValueError):  # it is empty
+            yield from _within(cell.cell_contents, depth - 1)
 
 
-def _enclosed(function: Any, depth: int = 3) -> Iterator[_Cache]:
-    """Those that a decorated function encloses."""
-    cells = (function.__closure__ or ()) if type(function) is FunctionType else ()
-    for cell in cells:
-        try:
-            value = cell.cell_contents
-        except ValueError:  # it is empty
-            continue
-        if type(value) is _CACHE:
-            yield _Cache(value, partial(setattr, cell, "cell_contents"))
-        elif depth:
-            yield from _enclosed(value, depth - 1)
-
-
-def _empty(cache: Any) -> Any:
-    return lru_cache(**cache.cache_parameters())(cache.__wrapped__)
+def _clear(caches: Iterable[Any]) -> None:
+    for cache in caches:
+        if _holds_tensors(_cached(cache)):
+            cache.cache_clear()
 
 
 def _cached(cache: Any) -> list[Any]:
