@@ -318,6 +318,12 @@ def test_whatever_it_prints_goes_to_stderr(tmp_path, what, place):
     assert "SPOILT" in done.stderr
 
 
+def test_its_warning_is_shown_once(tmp_path):
+    warns = "import warnings; warnings.warn('it is old')"
+    done = command("analyze", module(tmp_path, at_running=warns), "--input", "1xNx8", "--N", "32", cwd=tmp_path)
+    assert done.stderr.count("UserWarning: it is old") == 1, done.stderr
+
+
 @posix
 @pytest.mark.parametrize("place", PLACES)
 def test_an_interrupt_that_the_code_raises_is_an_error_of_it(tmp_path, place):
