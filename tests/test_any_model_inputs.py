@@ -666,6 +666,22 @@ def test_counts_do_not_depend_on_what_ran_before(how):
     assert model.known(LEFT_ALONE_X).equal(known)
 
 
+class PlacedWithSparse(Placed):
+    """Runs on real tensors alone, whose places the user's runs keep."""
+
+    def __init__(self, how: str):
+        super().__init__(how)
+        self.register_buffer("sparse", torch.eye(2).to_sparse())
+
+
+@pytest.mark.parametrize("how", ["function", "enclosed", "method", "static", "of_class", "found", "attribute"])
+def test_counts_do_not_depend_on_the_user_s_runs(how):
+    model = PlacedWithSparse(how)
+    model(LEFT_ALONE_X)
+    found = xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
+    assert found.total("flops") == xfcost.analyze(model, example_inputs=LEFT_ALONE_X).total("flops")
+
+
 def test_a_cache_without_tensors_is_left_alone():
     times = []
 
