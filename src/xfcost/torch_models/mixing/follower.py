@@ -336,7 +336,7 @@ class Follower(DispatchMode):
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
             outcome = outcome if packet in _INDICES else outcome._replace(finding=None)
         mixes = bool(outcome.finding and outcome.finding.mixes)
-        self._remember(call, [] if is_new(call) else given, outcome.owners, mixes=mixes)
+        self._remember(call, [] if is_new(call) else given, outcome)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
         for result, owners in zip(results, outcome.owners, strict=True):
@@ -385,7 +385,7 @@ class Follower(DispatchMode):
 
     def carried_on(self, packet: Any, tensor: Tensor, finding: Finding) -> None:
         """The running step of a recurrence read `tensor`, made of its state: so did products since the step before."""
-        for sequence, step in self._products.get(tensor, ()):
+        for sequence, step in self._products.get(tensor) or ():
             noted = self.noted[sequence]
             if step == (self.running[-1], str(packet)) and noted.finding is not None and noted.finding.mixes is False:
                 self.noted[sequence] = noted._replace(finding=finding)
@@ -399,15 +399,18 @@ class Follower(DispatchMode):
                 fixed = noted.name in PRODUCTS and not noted.finding.mixes  # by learned weights
                 self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=not fixed))
 
-    def _remember(self, call: Call, given: list[Tensor], owners: Sequence[Tensor], *, mixes: bool) -> None:
+    def _remember(self, call: Call, given: list[Tensor], outcome: Outcome) -> None:
         depth, results = 1 + max(map(self.depth, given), default=-1), call.results
-        history = self._history_of(given, owners)
+        history, finding = self._history_of(given, outcome.owners), outcome.finding
+        mixes = bool(finding and finding.mixes)
         recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
         if mixes or str(call.packet) in PRODUCTS:
             recent = frozenset()
         if str(call.packet) not in PRODUCTS or self._any_owned(given):
             recent |= {call.sequence}
-        products = frozenset[tuple[int, Step]]() if mixes else self._state_products(call, given)
+        products = self._state_products(call, given)
+        if finding is not None and finding.mixes:
+            products = frozenset() if finding.step else None
         of_input = any(map(self.is_given, given))
         for result in results:
             self._products[result] = products
@@ -418,9 +421,12 @@ class Follower(DispatchMode):
             if history:
                 self._histories[result] = history
 
-    def _state_products(self, call: Call, given: list[Tensor]) -> frozenset[tuple[int, Step]]:
-        """The products of states since these were read, each with a step behind it."""
-        found = frozenset[tuple[int, Step]]().union(*(self._products.get(value, ()) for value in given))
+    def _state_products(self, call: Call, given: list[Tensor]) -> frozenset[tuple[int, Step]] | None:
+        """The products of states since these were read, each with a step behind it; None of what attention gave."""
+        known = [self._products.get(value, frozenset[tuple[int, Step]]()) for value in given]
+        if None in known:
+            return None
+        found = frozenset[tuple[int, Step]]().union(*known)
         if str(call.packet) not in PRODUCTS:
             return found
         pasts = (past for value in given for past in self.history(value).values())

@@ -60,6 +60,7 @@ class FoundOperation(NamedTuple):
 
 
 _NONLINEAR: Final = frozenset(map(str, NONLINEAR))
+_ONE: Final = Reads(1, 1, 1)
 # Of one size: a set of fixed size is at most this part of all tokens.
 _MOST_PARTS: Final = 4
 
@@ -74,6 +75,8 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
     for noted, other in zip(run.noted, others, strict=True):
         numbers = small.get(noted.sequence)
         others_numbers = large.get(other.sequence) if other else None
+        if numbers is None and noted.finding and other and other.finding and other.finding.recurs:  # two steps
+            numbers = _Numbers(_ONE, _ONE, 1, other.finding.content_dependent)
         kind, reason = _kind(noted, run, numbers, others_numbers, global_makers)
         if kind and other and other.finding and other.finding.reason == BEHIND:  # an axis of tokens by chance, at one
             kind, reason = "unknown", BEHIND
