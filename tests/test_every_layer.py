@@ -19,7 +19,7 @@ from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.letters import costs
 from xfcost.layers import HEADS
 from xfcost.layers.feed_forward import Swiglu
-from xfcost.layers.heads import Classifier
+from xfcost.layers.heads import Classifier, LanguageModel
 from xfcost.layers.moe import Moe
 from xfcost.layers.stems import Patch, Pixels
 from xfcost.ledger.errors import ComponentError
@@ -141,6 +141,16 @@ def test_a_layer_gives_what_its_reference_says(case: LayerCase) -> None:
     assert first
     for one, other in zip(first, second, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_the_only_logits_of_a_prompt_are_those_of_its_last_position() -> None:
+    place, x_BND = at(7, vocabulary=11), torch.randn(2, 7, 6, generator=torch.Generator().manual_seed(1))
+    whole, last = (
+        MODULES[LanguageModel](LanguageModel(), msgspec.structs.replace(place, logits=logits))
+        for logits in ("all", "last")
+    )
+    last.load_state_dict(whole.state_dict())
+    torch.testing.assert_close(last(x_BND), whole(x_BND)[:, 6:])
 
 
 @every_case

@@ -189,7 +189,7 @@ def swiglu(options: Options, place: Place, weights: Weights, x: Tensor) -> Tenso
 
 def geglu(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """(gelu(x G) ⊙ x U) D (Shazeer 2020, equation 6)."""
-    return linear(weights.down, ACTS["gelu"](linear(weights.gate, x)) * linear(weights.up, x))
+    return linear(weights.down, ACTS[options.act](linear(weights.gate, x)) * linear(weights.up, x))
 
 
 def norm(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
