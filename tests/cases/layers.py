@@ -158,7 +158,7 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Token(scale="sqrt_dim"), ROW),
     LayerCase(TokenType(), ROW),
     *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "relu", "silu")),
-    LayerCase(Mlp(hidden=9, bias=False), ROW),
+    LayerCase(Mlp(ratio=1.5, bias=False), ROW),
     *(LayerCase(Mlp(hidden=9, chunks=chunks), ROW) for chunks in (3, 50)),
     *(LayerCase(layer(hidden=5, bias=bias), ROW) for layer in (Swiglu, Geglu) for bias in (False, True)),
     LayerCase(Geglu(hidden=5, act="gelu_tanh"), ROW),
