@@ -260,7 +260,9 @@ OF_SEQUENCES: Cases = {
     "a shift, written in place": (in_place, [("add", "local", 2, False)]),
     "cumulative sum": (lambda linear, x: x.cumsum(1), [("cumsum", "global", 6, False)]),
     "a recurrence": (
-        by_steps(lambda linear, token, state: torch.tanh(token + linear(state))), [("add", "global", 6, True)] * 5,
+        by_steps(lambda linear, token, state: torch.tanh(token + linear(state))),
+        # the first product is of the first token alone
+        [("add", "global", 6, True), *[(name, "global", 6, True) for name in ("addmm", "add")] * 4],
     ),
     # its weights are fixed
     "a moving average": (by_steps(lambda linear, token, state: token + 0.9 * state), [("add", "global", 6, False)] * 5),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import xfcost
 from any_models import TOKENS, Model, Takes, X
@@ -11,7 +11,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.ledger import module_ledger
 
 
-def rows(ledger: xfcost.Ledger) -> list[tuple[str, int, int, int]]:
+def rows(ledger):
     return [(row.path, row.times, row.params, row.macs) for row in ledger.rows]
 
 
@@ -119,14 +119,6 @@ class TestViews:
         groups = module_ledger(module, (X,)).by("operation")
         assert {name: len(found) for name, found in groups.items()} == {"cos": 2, "mm": 3}
 
-    @pytest.mark.parametrize("form", ["json", "csv", "markdown", "latex", "table"])
-    @pytest.mark.parametrize("by", [None, "module", "operation", "block", "stage", "mixing"])
-    def test_every_report(self, form, by):
-        from helpers import report_text
-
-        text = report_text(module_ledger(Model(), (TOKENS,)), form, by, depth=2)
-        assert "embedding" in text if by in (None, "operation") else "8" in text
-
     def test_frame_and_notebook(self):
         ledger = xfcost.analyze(Model(), example_inputs=TOKENS)
         frame = ledger.to_frame()
@@ -156,7 +148,7 @@ class TestBesideTheTrace:
         assert ledger.total("traced_flops") == ledger.total("flops") - 180
 
     def test_a_module_that_it_cannot_trace_is_told(self):
-        def shy(x: Tensor) -> Tensor:
+        def shy(x):
             if torch.jit.is_tracing():
                 raise ValueError("not in a trace")
             return x

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -11,14 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
-from helpers import table_of, xf
+from helpers import report_text, table_of
 from ownership_cases import D, attention
-from xfcost.ledger.operation import Operation
 
-N: Final = 40
-INF: Final = float("-inf")
-LEAST: Final = torch.finfo(torch.float32).min
-LEARNED: Final = nn.Parameter(torch.randn(8 * N, D))
+N = 40
+INF = float("-inf")
+LEAST = torch.finfo(torch.float32).min
+LEARNED = nn.Parameter(torch.randn(8 * N, D))
 
 
 class Masked(nn.Module):
@@ -33,48 +32,48 @@ class Masked(nn.Module):
         return self.function(self.q, x) if mask is None else self.function(self.q, x, mask)
 
 
-def distance(x: Tensor) -> Tensor:
+def distance(x):
     """Query minus key."""
     places = torch.arange(x.shape[1])
     return places[:, None] - places
 
 
-def before(x: Tensor, width: int) -> Tensor:
+def before(x, width):
     """The query itself and those before it, `width` in all."""
     return (distance(x) >= 0) & (distance(x) < width)
 
 
-def block(x: Tensor) -> Tensor:
+def block(x):
     blocks = torch.arange(x.shape[1]) // 4
     return blocks[:, None] == blocks
 
 
-def random(x: Tensor) -> Tensor:
+def random(x):
     """The query itself, and two others."""
     noise = torch.rand(x.shape[1], x.shape[1], generator=torch.Generator().manual_seed(0)).fill_diagonal_(1)
     return noise >= noise.topk(3, -1).values[:, -1:]
 
 
-def scores(q: nn.Linear, x: Tensor) -> Tensor:
+def scores(q, x):
     return q(x) @ x.mT
 
 
-def sdpa(q: nn.Linear, x: Tensor, **options: Any) -> Tensor:
+def sdpa(q, x, **options):
     return F.scaled_dot_product_attention(q(x)[:, None], x[:, None], x[:, None], **options)[:, 0]
 
 
-def multiplied(q: nn.Linear, x: Tensor, mask: Tensor) -> Tensor:
+def multiplied(q, x, mask):
     weights = scores(q, x).exp() * mask
     return (weights / weights.sum(-1, keepdim=True)) @ x
 
 
-def triangle(q: nn.Linear, x: Tensor) -> Tensor:
+def triangle(q, x):
     weights = scores(q, x).exp().tril()
     return (weights / weights.sum(-1, keepdim=True)) @ x
 
 
 # Name -> attention, its kind, the tokens read, and the median that the mask keeps.
-MASKS: Final[dict[str, tuple[Callable[..., Tensor], str, int, int]]] = {
+MASKS = {
     "causal, -inf added": (
         lambda q, x: attention(q, x, torch.full((x.shape[1],) * 2, INF).triu(1)), "global", N, N // 2,
     ),
@@ -102,13 +101,13 @@ MASKS: Final[dict[str, tuple[Callable[..., Tensor], str, int, int]]] = {
 }  # fmt: skip
 
 
-def products(function: Callable[..., Tensor], *inputs: Tensor) -> list[Operation]:
+def products(function, *inputs):
     """The rows of QKᵀ and AV, or of the kernel."""
     ledger = xfcost.analyze(Masked(function), example_inputs=inputs, mixing=True, trace=False)
     return [row for row in ledger.rows if row.mixes and row.macs]
 
 
-def tokens_read(module: nn.Module, x: Tensor, *more: Tensor) -> Tensor:
+def tokens_read(module, x, *more):
     """How many tokens each output token depends on: each is changed, one after the other."""
     with torch.no_grad():
         unchanged = module(x, *more)
@@ -120,13 +119,13 @@ def tokens_read(module: nn.Module, x: Tensor, *more: Tensor) -> Tensor:
     return torch.stack(changed).sum(0)
 
 
-def numbers(rows: list[Operation]) -> list[tuple[Any, ...]]:
+def numbers(rows):
     """Kind, tokens read, and how many are computed and kept, of each row."""
     return [(one.mixing, one.reads_tokens, one.figure("computed_tokens"), one.figure("kept_tokens")) for one in rows]
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_both_numbers_are_given_and_the_kind_is_of_what_is_kept(name: str) -> None:
+def test_both_numbers_are_given_and_the_kind_is_of_what_is_kept(name):
     function, kind, reads, kept = MASKS[name]
     found = products(function, torch.randn(1, N, D))
     assert found
@@ -135,15 +134,15 @@ def test_both_numbers_are_given_and_the_kind_is_of_what_is_kept(name: str) -> No
     assert (int(changed[-1]), int(changed[(N - 1) // 2])) == (reads, kept)
 
 
-def test_a_mask_among_the_inputs_counts_like_one_that_is_built_and_without_one_there_are_no_numbers() -> None:
+def test_a_mask_among_the_inputs_counts_like_one_that_is_built_and_without_one_there_are_no_numbers():
     x = torch.randn(1, N, D)
     mask = torch.zeros(1, N, N).masked_fill(~before(x, 4), INF)
     assert numbers(products(attention, x, mask)) == [("local", 4, N, 4)] * 2
     assert numbers(products(attention, x)) == [("global", N, None, None)] * 2
 
 
-def test_a_number_that_grows_on_no_line_is_not_known_at_a_larger_size() -> None:
-    def chunks(q: nn.Linear, x: Tensor) -> Tensor:
+def test_a_number_that_grows_on_no_line_is_not_known_at_a_larger_size():
+    def chunks(q, x):
         side = int(x.shape[1] ** 0.5)  # 3 of 12 tokens, 4 of 24, 6 of 36, 21 of 480; a line through two says 42
         places = torch.arange(x.shape[1]) // side
         return scores(q, x).masked_fill(places[:, None] != places, INF).softmax(-1) @ x
@@ -151,18 +150,72 @@ def test_a_number_that_grows_on_no_line_is_not_known_at_a_larger_size() -> None:
     assert [row.reads_tokens for row in products(chunks, torch.randn(1, 480, D))] == [None] * 2
 
 
-def test_a_mask_out_of_the_scores_reads_all_that_is_computed() -> None:
+def of_heads(function: Callable[[Tensor], Tensor], q: nn.Linear, x: Tensor) -> Tensor:
+    """Two heads whose weights `function` makes of scores (B, H, N, N)."""
+    queries, keys = (one.unflatten(-1, (2, -1)).transpose(1, 2) for one in (q(x), x))
+    return (function(queries @ keys.mT) @ keys).transpose(1, 2).flatten(2)
+
+
+def kept_in(every: Tensor) -> Tensor:
+    """Are they among the best three of their query?"""
+    return every >= every.topk(3, -1).values[..., -1:]
+
+
+def written_in(target: Tensor, every: Tensor, source: Any) -> Tensor:
+    return target.scatter(-1, every.topk(3, -1).indices, source)
+
+
+def chosen_weights(every: Tensor) -> Tensor:
+    best = every.topk(3, -1)
+    return torch.zeros_like(every).scatter(-1, best.indices, best.values.softmax(-1))
+
+
+# How the best three keys of each query are chosen -> weights out of scores, or a mask of the kernel.
+CHOICES: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "filled": lambda every: every.masked_fill(~kept_in(every), INF).softmax(-1),
+    "where": lambda every: torch.where(kept_in(every), every, INF).softmax(-1),
+    "a mask added": lambda every: (every + torch.zeros_like(every).masked_fill(~kept_in(every), INF)).softmax(-1),
+    "a mask of where added": lambda every: (every + torch.where(kept_in(every), 0.0, INF)).softmax(-1),
+    "scores written": lambda every: written_in(torch.full_like(every, INF), every, every.topk(3, -1)[0]).softmax(-1),
+    "scores written in place": lambda every: (
+        torch.full_like(every, INF).scatter_(-1, (at := every.topk(3, -1).indices), every.gather(-1, at)).softmax(-1)
+    ),
+    "weights written": chosen_weights,
+    "a mask written": lambda every: every.masked_fill(
+        written_in(torch.ones_like(every, dtype=torch.bool), every, False), INF
+    ).softmax(-1),
+    "a written mask added": lambda every: (every + written_in(torch.full_like(every, INF), every, 0.0)).softmax(-1),
+    "a written mask multiplied": lambda every: every.softmax(-1) * written_in(torch.zeros_like(every), every, 1.0),
+    "a mask of one_hot": lambda every: every.masked_fill(
+        F.one_hot(every.topk(3, -1).indices, every.shape[-1]).sum(-2) == 0, INF
+    ).softmax(-1),
+}
+KERNEL_MASKS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "compared": kept_in,
+    "filled": lambda every: torch.zeros_like(every).masked_fill(~kept_in(every), INF),
+    "where": lambda every: torch.where(kept_in(every), 0.0, INF),
+    "written": lambda every: written_in(torch.zeros_like(every, dtype=torch.bool), every, True),
+    "written, added": lambda every: written_in(torch.full_like(every, INF), every, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_mask_out_of_the_scores_reads_all_that_is_computed(name: str) -> None:
+    found = products(partial(of_heads, CHOICES[name]), torch.randn(1, N, D))
+    assert numbers(found[-1:]) == [("global", N, N, 3)]
+    assert {row.mixing for row in found} == {"global"}
+
+
+@pytest.mark.parametrize("name", KERNEL_MASKS)
+def test_a_mask_of_the_kernel_out_of_scores_reads_all_that_is_computed(name: str) -> None:
     def best(q: nn.Linear, x: Tensor) -> Tensor:
-        every = scores(q, x)
-        return every.masked_fill(every < every.topk(3, -1).values[..., -1:], INF).softmax(-1) @ x
+        return sdpa(q, x, attn_mask=KERNEL_MASKS[name](scores(q, x))[:, None])
 
-    assert {(kind, reads, kept) for kind, reads, _, kept in numbers(products(best, torch.randn(1, N, D)))} == {
-        ("global", N, 3)
-    }
+    assert numbers(products(best, torch.randn(1, N, D))[-1:]) == [("global", N, N, 3)]
 
 
-def test_a_mask_after_the_softmax_leaves_its_sums_over_all() -> None:
-    def late(q: nn.Linear, x: Tensor) -> Tensor:
+def test_a_mask_after_the_softmax_leaves_its_sums_over_all():
+    def late(q, x):
         return (scores(q, x).softmax(-1) * before(x, 4)) @ x
 
     kinds = [(row.mixing, row.reads_tokens) for row in products(late, torch.randn(1, N, D))]
@@ -171,8 +224,8 @@ def test_a_mask_after_the_softmax_leaves_its_sums_over_all() -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_learned_values_of_positions_are_read_where_the_mask_keeps_them(*, turned: bool) -> None:
-    def of_positions(q: nn.Linear, x: Tensor) -> Tensor:
+def test_learned_values_of_positions_are_read_where_the_mask_keeps_them(*, turned):
+    def of_positions(q, x):
         weights = scores(q, x).masked_fill(~before(x, 4), INF).softmax(-1)
         table = LEARNED[: x.shape[1]]
         return (table.T @ weights.mT).mT if turned else weights @ table
@@ -180,8 +233,8 @@ def test_learned_values_of_positions_are_read_where_the_mask_keeps_them(*, turne
     assert numbers(products(of_positions, torch.randn(1, N, D))) == [("local", 4, N, 4)] * 2
 
 
-def test_a_bias_by_distance_in_the_kernel_hides_no_token() -> None:
-    def biased(q: nn.Linear, x: Tensor) -> Tensor:
+def test_a_bias_by_distance_in_the_kernel_hides_no_token():
+    def biased(q, x):
         return sdpa(q, x, attn_mask=-0.25 * distance(x).abs())  # at most -0.25·39: e^-10
 
     (row,) = products(biased, torch.randn(1, N, D))
@@ -189,29 +242,12 @@ def test_a_bias_by_distance_in_the_kernel_hides_no_token() -> None:
     assert int(tokens_read(Masked(biased), torch.randn(1, N, D)).min()) == N
 
 
-CODE: Final = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.q = nn.Linear(8, 8, bias=False)
-
-    def forward(self, x):
-        far = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
-        return (self.q(x) @ x.mT).masked_fill(far.abs() > 2, float("-inf")).softmax(-1) @ x
-
-example_inputs = torch.zeros(1, 40, 8)
-"""
-
-
-def test_csv_and_json_have_both_numbers(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(CODE)
-    given = ("analyze", f"{tmp_path / 'net.py'}:Net", "--mixing", "--no-trace")
-    table = table_of(xf(*given, "--format", "csv").stdout)
-    found = {(row["reads"], row["computed_tokens"], row["kept_tokens"]) for row in table}
-    assert found == {("5", "40", "5"), ("", "", "")}
-    rows = json.loads(xf(*given, "--format", "json").stdout)["operations"]
+def test_csv_and_json_have_both_numbers():
+    ledger = xfcost.analyze(
+        Masked(MASKS["window, -1e9"][0]), example_inputs=torch.randn(1, N, D), mixing=True, trace=False
+    )
+    found = [(row["reads"], row["computed_tokens"], row["kept_tokens"]) for row in table_of(report_text(ledger, "csv"))]
+    assert {*found} == {("5", "40", "5"), ("", "", "")}
+    rows = json.loads(ledger.to_json())["operations"]
     found = {(row["reads_tokens"], row["computed_tokens"], row["kept_tokens"]) for row in rows if row["macs"]}
     assert found == {(5, 40, 5), (None, None, None)}

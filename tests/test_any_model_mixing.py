@@ -388,6 +388,20 @@ def test_large_tensors_are_work_that_is_known_before_they_are_made() -> None:
     assert set(devices) == {"meta"}
 
 
+def test_a_limit_of_work_ends_a_long_run_on_meta() -> None:
+    steps = []
+
+    def loop(self: Any, x: Tensor) -> Tensor:
+        for step in range(200):
+            steps.append(step)
+            x = x + 1
+        return x
+
+    ledger = xfcost.analyze(Module(loop), example_inputs=TOKENS, trace=False, mixing_limit="500k")
+    assert any("more than 500,000 tensor elements" in note for note in ledger.metadata.notes)
+    assert len(steps) == 200 + 51  # an operation counts as 10,000 elements
+
+
 def test_a_limit_of_work_leaves_out_all_kinds_and_splits_no_blocks() -> None:
     module = Stack(*[EVERYTHING] * 4)
     whole, limited = (

@@ -453,6 +453,87 @@ def test_what_a_recurrence_keeps_of_its_state_reads_all_tokens_before(gate: Call
     assert rows["bmm"].mixing == rows["add"].mixing == "per-token"
 
 
+def one_after_the_other(
+    step: Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]],
+) -> Callable[[Any, Tensor], Tensor]:
+    """A loop over tokens (B, N, D) that hands on a state; `step` gives it, and the output of the token."""
+
+    def loop(self: Any, x: Tensor) -> Tensor:
+        state, outputs = torch.zeros(2, len(x), D, device=x.device), []
+        for token in self.before(x).unbind(1):
+            state, output = step(self, token, state)
+            outputs.append(self.after(output))
+        return torch.stack(outputs, 1)
+
+    return loop
+
+
+def lstm(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    h, c = self.lstm(x, tuple(state))
+    return (h, c), h
+
+
+def gru(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    h = self.gru(x, state[0])
+    return (h,), h
+
+
+def elman(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    h = torch.tanh(self.of_token(x) + self.of_state(state[0]))
+    return (h,), h
+
+
+def elman_of_a_network(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    h = torch.tanh(self.of_token(x) + self.of_state(self.inner(state[0]).relu()))
+    return (h,), h
+
+
+def linear(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    h = self.of_token(x) + self.of_state(state[0])
+    return (h,), h
+
+
+def side_by_side(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    h = torch.tanh(self.of_both(torch.cat([x, state[0]], -1)))
+    return (h,), x + h
+
+
+def two_layers(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    (h,), _ = elman(self, x, state)
+    g = self.gru(h, state[1])
+    return (h, g), g
+
+
+def gated(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    gate = self.of_token(x).sigmoid()
+    h = gate * state[0] + (1 - gate) * self.inner(x)
+    return (h,), h
+
+
+@pytest.mark.parametrize(
+    ("step", "products"),
+    [
+        (lstm, {"lstm": "global"}),
+        (gru, {"gru": "global"}),
+        (elman, {"of_token": "per-token", "of_state": "global"}),
+        (elman_of_a_network, {"of_token": "per-token", "inner": "global", "of_state": "global"}),
+        (linear, {"of_token": "per-token", "of_state": "global"}),
+        (side_by_side, {"of_both": "global"}),
+        (two_layers, {"of_token": "per-token", "of_state": "global", "gru": "global"}),
+        (gated, {"of_token": "per-token", "inner": "per-token"}),  # its state meets no weights
+    ],
+)
+def test_a_product_of_the_state_of_a_recurrence_reads_all_tokens_before(step: Any, products: dict[str, str]) -> None:
+    parts = {name: nn.Linear(D, D) for name in ("before", "after", "of_token", "of_state", "inner")}
+    cells = {"lstm": nn.LSTMCell(D, D), "gru": nn.GRUCell(D, D), "of_both": nn.Linear(2 * D, D)}
+    rows = found(Module(one_after_the_other(step), **parts, **cells), torch.randn(2, 32, D)).rows
+    expected = {"before": "per-token", "after": "per-token"} | products
+    assert {row.path.partition(".")[0]: row.mixing for row in rows if row.macs} == expected
+    reading = [row for row in rows if row.mixes]
+    assert {(row.mixing, row.reads_tokens) for row in reading} == {("global", 32)}
+    assert all(row.content_dependent == (step is not linear) for row in reading if row.macs)
+
+
 def test_attention_over_a_smaller_map_reads_as_many_tokens_as_that_has() -> None:
     def attends(self: Any, image: Tensor) -> Tensor:
         return attended(*self.qkv(self.map(image).flatten(2).mT).chunk(3, -1))

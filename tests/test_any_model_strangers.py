@@ -54,18 +54,18 @@ class ExitsLater(nn.Module):
 
 
 @pytest.fixture
-def code(tmp_path: Path) -> Path:
+def code(tmp_path):
     (tmp_path / "strange.py").write_text(STRANGERS_CODE, encoding="utf-8")
     return tmp_path / "strange.py"
 
 
-def test_what_code_prints_stays_out_of_the_report(code: Path) -> None:
+def test_what_code_prints_stays_out_of_the_report(code):
     told = xf("analyze", f"{code}:Größe", "--input", "2x8", "--format", "json")
     assert json.loads(told.stdout)["totals"]["macs"] == 2 * 8 * 8
     assert "printed at import\nprinted in forward" in told.stderr
 
 
-def test_lazy_modules_take_their_shapes_from_the_inputs(code: Path) -> None:
+def test_lazy_modules_take_their_shapes_from_the_inputs(code):
     ledger = xfcost.analyze(f"{code}:Lazy", inputs=["2x8"], trace=False)
     assert ledger.total("macs") == 2 * (8 * 5 + 5 * 3)
     assert ledger.total("params") == 8 * 5 + 5 + 2 * 5 + 5 * 3 + 3
@@ -80,18 +80,18 @@ def test_lazy_modules_take_their_shapes_from_the_inputs(code: Path) -> None:
         ("ExitsLater", "does not run on these inputs: SystemExit: bye"),
     ],
 )
-def test_code_that_exits_is_an_error_and_not_the_end(code: Path, name: str, message: str) -> None:
+def test_code_that_exits_is_an_error_and_not_the_end(code, name, message):
     with pytest.raises(UsageError, match=message):
         xfcost.analyze(f"{code}:{name}", inputs=["2x8"])
 
 
-def test_example_inputs_that_raise_are_an_error_of_the_code(tmp_path: Path) -> None:
+def test_example_inputs_that_raise_are_an_error_of_the_code(tmp_path):
     (tmp_path / "model.py").write_text("def example_inputs():\n    return 1 / 0\n\nNet = None\n")
     with pytest.raises(UsageError, match=r"its example_inputs raised ZeroDivisionError.*model\.py:2"):
         xfcost.analyze(f"{tmp_path}/model.py:Net")
 
 
-def test_a_file_inside_a_package_may_import_its_neighbours(tmp_path: Path) -> None:
+def test_a_file_inside_a_package_may_import_its_neighbours(tmp_path):
     inner = tmp_path / "strange_package" / "inner"
     inner.mkdir(parents=True)
     for folder in (inner, inner.parent):
@@ -102,17 +102,13 @@ def test_a_file_inside_a_package_may_import_its_neighbours(tmp_path: Path) -> No
     assert xfcost.analyze(f"{inner}/net.py:net", inputs=["1x6"], trace=False).total("macs") == 36
 
 
-def test_names_may_be_of_any_alphabet() -> None:
-    assert module_target("größen.модель:Größe") is not None
-
-
 @pytest.mark.parametrize("text", ["model.py:", "model.py:1st", "model.py:Net()"])
-def test_a_python_file_wants_a_name_in_it(text: str) -> None:
+def test_a_python_file_wants_a_name_in_it(text):
     with pytest.raises(UsageError, match=r"expected a name in the file, as in model\.py:Net"):
         module_target(text)
 
 
-def test_each_of_many_positional_inputs_has_its_place_as_name() -> None:
+def test_each_of_many_positional_inputs_has_its_place_as_name():
     class Sums(nn.Module):
         def forward(self, first: torch.Tensor, *more: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
             return first + sum(more)
@@ -121,19 +117,19 @@ def test_each_of_many_positional_inputs_has_its_place_as_name() -> None:
     assert [name for name, _ in Given(tensors, {}).named(Sums())] == ["first", "more[0]", "more[1]"]
 
 
-def test_a_quoted_text_is_a_plain_input() -> None:
+def test_a_quoted_text_is_a_plain_input():
     assert inputs_from(["mode='fast'"], {}, "meta").kwargs == {"mode": "fast"}
     with pytest.raises(UsageError, match="expected a shape"):
         inputs_from(["mode=fast"], {}, "meta")
 
 
-def test_a_share_of_everything_fits_its_column() -> None:
+def test_a_share_of_everything_fits_its_column():
     ledger = xfcost.analyze(nn.Linear(4, 4), example_inputs=torch.zeros(1, 4), trace=False)
     assert share_cell(ledger.rows[0], 16) == "100 %"
     assert share_cell(ledger.rows[0], 17) == "94.1 %"
 
 
-def test_a_model_on_meta_has_no_parameters_to_change(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_model_on_meta_has_no_parameters_to_change(recwarn):
     class Rescales(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.weight.div_(2)
@@ -150,42 +146,32 @@ QWEN = {
 }  # fmt: skip
 
 
-def config_refused(folder: Path, text: str) -> str:
+def config_refused(folder, text):
     (folder / "config.json").write_text(text, encoding="utf-8")
-    told: list[str] = []
+    told = []
     with pytest.raises(XfcostError) as caught:
         xfcost.analyze(str(folder / "config.json"), trace=False, progress=told.append)
     return "\n".join([*told, str(caught.value)])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"model_type": 3}'])
-def test_what_is_no_config_is_refused_once_and_not_run(tmp_path: Path, text: str) -> None:
+def test_what_is_no_config_is_refused_once_and_not_run(tmp_path, text):
     assert "transformers is run" not in config_refused(tmp_path, text)
 
 
 @pytest.mark.parametrize("architectures", [["logging"], ["Qwen3Config"], ["Nope"], [3], {"a": 1}])
-def test_architectures_name_a_model(tmp_path: Path, architectures: object) -> None:
+def test_architectures_name_a_model(tmp_path, architectures):
     pytest.importorskip("transformers")
     assert "has no model " in config_refused(tmp_path, json.dumps(QWEN | {"architectures": architectures}))
 
 
-def test_what_transformers_refuses_is_told_whole(tmp_path: Path) -> None:
+def test_what_transformers_refuses_is_told_whole(tmp_path):
     pytest.importorskip("transformers")
     refusal = config_refused(tmp_path, json.dumps(QWEN | {"hidden_size": "wide"}))
     assert "field 'hidden_size': TypeError: Field 'hidden_size' expected int" in refusal
 
 
-@pytest.mark.rest
-def test_a_config_with_a_byte_order_mark_and_one_architecture(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    text = json.dumps(QWEN | {"architectures": "Qwen3ForCausalLM"})
-    (tmp_path / "config.json").write_text(text, encoding="utf-8-sig")
-    ledger = xfcost.analyze(str(tmp_path / "config.json"), N=5, trace=False)
-    # a token: Q and its projection 2·8·8, K and V 2·8·4, three maps of the MLP 3·8·12; 5² pairs of 2 heads of 4, twice
-    assert ledger.total("macs") == 2 * (5 * (2 * 64 + 2 * 32 + 3 * 96) + 2 * 25 * 2 * 4) + 5 * 8 * 11
-
-
-def test_a_constructor_that_forgets_torch_s_own() -> None:
+def test_a_constructor_that_forgets_torch_s_own():
     class Forgets(nn.Module):
         def __init__(self) -> None:
             pass
@@ -196,7 +182,7 @@ def test_a_constructor_that_forgets_torch_s_own() -> None:
         built(Forgets, {}, "meta", "it")
 
 
-def test_the_report_says_why_a_model_does_not_run_on_meta() -> None:
+def test_the_report_says_why_a_model_does_not_run_on_meta():
     class Sparse(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -265,14 +251,14 @@ AT_THE_END = {"sys.__stdout__", "at the end"}
 posix = pytest.mark.skipif(os.name != "posix", reason="other programs, native code")
 
 
-def module(folder: Path, **code: str) -> str:
+def module(folder, **code):
     (folder / "model.py").write_text(
         UNRULY_MODULES_CODE.format(**dict.fromkeys(PLACES, "pass") | code), encoding="utf-8"
     )
     return "model.py:Net"
 
 
-def fresh(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def fresh(*words, cwd):
     """The command in an interpreter of its own."""
     return subprocess.run(words_of(*words), cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
 
@@ -280,7 +266,7 @@ def fresh(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @posix
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("what", RAISES)
-def test_whatever_it_raises_is_one_line_and_exit_code_2(tmp_path: Path, what: str, place: str) -> None:
+def test_whatever_it_raises_is_one_line_and_exit_code_2(tmp_path, what, place):
     code, told = RAISES[what]
     said = error_of("check", module(tmp_path, **{place: code}), *WITHIN, "--format", "json", cwd=tmp_path)
     assert told in said
@@ -290,7 +276,7 @@ def test_whatever_it_raises_is_one_line_and_exit_code_2(tmp_path: Path, what: st
 
 @posix
 @pytest.mark.parametrize("command", [["analyze"], ["analyze", "--mixing"], ["compare", "vit"], ["report"]])
-def test_other_commands_refuse_alike(tmp_path: Path, command: list[str]) -> None:
+def test_other_commands_refuse_alike(tmp_path, command):
     name = module(tmp_path, at_running="os._exit(0)")
     said = error_of(command[0], name, *command[1:], cwd=tmp_path)
     assert "it called os._exit" in said.splitlines()[-1]
@@ -307,14 +293,14 @@ def test_other_commands_refuse_alike(tmp_path: Path, command: list[str]) -> None
         "sys.excepthook = lambda *_: os._exit(0)",
     ],
 )
-def test_no_exit_of_its_own_hides_that_it_is_over_its_budget(tmp_path: Path, code: str) -> None:
+def test_no_exit_of_its_own_hides_that_it_is_over_its_budget(tmp_path, code):
     done = fresh("check", module(tmp_path, at_import=code), *OVER, "--format", "json", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["within"] is False
 
 
 @posix
-def test_processes_that_it_forks_still_end(tmp_path: Path) -> None:
+def test_processes_that_it_forks_still_end(tmp_path):
     fork = (
         "pid = os.fork()\nif pid == 0:\n    os._exit(7)\nassert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7"
     )
@@ -324,7 +310,7 @@ def test_processes_that_it_forks_still_end(tmp_path: Path) -> None:
 @posix
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("what", PRINTS)
-def test_whatever_it_prints_goes_to_stderr(tmp_path: Path, what: str, place: str) -> None:
+def test_whatever_it_prints_goes_to_stderr(tmp_path, what, place):
     words = ("check", module(tmp_path, **{place: PRINTS[what]}), *WITHIN, "--format", "json")
     done = (fresh if what in AT_THE_END else command)(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -332,14 +318,20 @@ def test_whatever_it_prints_goes_to_stderr(tmp_path: Path, what: str, place: str
     assert "SPOILT" in done.stderr
 
 
+def test_its_warning_is_shown_once(tmp_path):
+    warns = "import warnings; warnings.warn('it is old')"
+    done = command("analyze", module(tmp_path, at_running=warns), "--input", "1xNx8", "--N", "32", cwd=tmp_path)
+    assert done.stderr.count("UserWarning: it is old") == 1, done.stderr
+
+
 @posix
 @pytest.mark.parametrize("place", PLACES)
-def test_an_interrupt_that_the_code_raises_is_an_error_of_it(tmp_path: Path, place: str) -> None:
+def test_an_interrupt_that_the_code_raises_is_an_error_of_it(tmp_path, place):
     done = fresh("check", module(tmp_path, **{place: "raise KeyboardInterrupt"}), *WITHIN, cwd=tmp_path)
     assert (done.returncode, "its code raised KeyboardInterrupt" in done.stderr) == (2, True), done.stderr
 
 
-def test_methods_that_raise_are_the_code_s_own(tmp_path: Path) -> None:
+def test_methods_that_raise_are_the_code_s_own(tmp_path):
     (tmp_path / "model.py").write_text(
         "from torch import nn\nclass Net(nn.Linear):\n    def eval(self):\n        raise ValueError('no')\n"
     )
@@ -347,7 +339,7 @@ def test_methods_that_raise_are_the_code_s_own(tmp_path: Path) -> None:
         xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
 
 
-def test_an_error_of_ours_is_not_the_module_s(tmp_path: Path) -> None:
+def test_an_error_of_ours_is_not_the_module_s(tmp_path):
     (tmp_path / "model.py").write_text(
         "from torch import nn\nfrom xfcost.ledger.objects import json_text\n"
         "class Net(nn.Linear):\n    def eval(self):\n        json_text(float('inf'))\n"
@@ -356,7 +348,7 @@ def test_an_error_of_ours_is_not_the_module_s(tmp_path: Path) -> None:
         xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
 
 
-def test_the_folder_and_the_process_are_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_and_the_process_are_as_they_were(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     end, errors = os._exit, os.sys.stderr
     name = module(tmp_path, at_import="os.chdir('/'); sys.stderr = None")

@@ -1,8 +1,7 @@
 """Attention matrices as rows declare them, beside the tensors of the real modules."""
 
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -18,16 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from cases import CASES
-from cases.base import Case
-from helpers import PLAIN, stdout_of
-from strategies import cases, place_for
+from helpers import PLAIN
+from strategies import place_for
 from tiers import tiered_cases, tiered_examples
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched, count
-from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.formulas.component import Mixer
 from xfcost.ledger.least_work import row_bytes
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -42,9 +39,7 @@ from xfcost.torch_models.shared.leaves import Fused
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
-def made(
-    component: Mixer, place: Place, dtype: torch.dtype, batch: int, device: str = "cpu"
-) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def made(component, place, dtype, batch, device="cpu"):
     """The module of a mechanism at its place, and its inputs."""
     torch.manual_seed(0)
     shapes = [(batch, place.grid.total, place.dim)]
@@ -54,7 +49,7 @@ def made(
         return module, tuple(torch.randn(shape).to(dtype) for shape in shapes)
 
 
-def leaves(module: nn.Module, rows: dict[str, str] | None) -> Iterator[tuple[str, nn.Module]]:
+def leaves(module, rows):
     """Every leaf with the path of its row: in a built model by `rows`, else of the mechanism alone."""
     for name, leaf in module.named_modules():
         if next(leaf.children(), None) is None:
@@ -74,17 +69,17 @@ class Returned(NamedTuple):
 
 
 @contextmanager
-def watched(module: nn.Module, rows: dict[str, str] | None = None) -> Iterator[list[Returned]]:
+def watched(module, rows=None):
     """Every call of a leaf, in order. A storage is numbered where it first leaves one that was not given it."""
-    calls: list[Returned] = []
+    calls = []
     known = [StorageWeakRef(tensor.untyped_storage()) for tensor in (*module.parameters(), *module.buffers())]
     own_from = len(known)
 
-    def is_known(storage: torch.UntypedStorage) -> bool:
+    def is_known(storage):
         return any(not ref.expired() and ref.cdata == storage._cdata for ref in known)
 
-    def hook(path: str) -> Callable[..., None]:
-        def after(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def hook(path):
+        def after(_, args, kwargs, output):
             given = {one.untyped_storage()._cdata for one in tree_iter((args, kwargs)) if isinstance(one, Tensor)}
             own = []
             for one in tree_iter(output):
@@ -138,7 +133,7 @@ class Saved:
         self._in_kernel = isinstance(leaf, Fused)
 
     def _leaving(self, path: str) -> Callable[..., None]:
-        def after(_: nn.Module, args: Any, output: Any) -> None:
+        def after(_, args, output):
             self._in_kernel = False
             given = {one.untyped_storage()._cdata for one in tree_iter(args) if isinstance(one, Tensor)}
             for one in tree_iter(output):
@@ -188,12 +183,12 @@ every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)
 every_fused_case = pytest.mark.parametrize("case", tiered_cases(fused=(True,)), ids=str)
 
 
-def of_batch(case: Case) -> dict[str, Operation]:
+def of_batch(case):
     """The rows of two samples by their paths."""
     return {row.path: batched(row, BATCH) for row in case.component.operations(case.place)}
 
 
-def called(case: Case, dtype: torch.dtype) -> list[Returned]:
+def called(case, dtype):
     """The calls of all leaves on the CPU; on `meta` where the CPU has no such operation in this dtype."""
     for device in ("cpu", "meta"):
         module, inputs = made(case.component, case.place, dtype, BATCH, device)
@@ -206,7 +201,7 @@ def called(case: Case, dtype: torch.dtype) -> list[Returned]:
     raise AssertionError(case)
 
 
-def given_and_alive(calls: list[Returned], rows: dict[str, Operation]) -> tuple[Counter[str], Counter[str]]:
+def given_and_alive(calls, rows):
     """By row: entries that its leaves return in all, and the most of those that matrices' rows return alive at once."""
     elements = {number: size for call in calls for number, size, _ in call.storages}
     matrices = {number for call in calls if rows[call.path].matrix_entries for number, *_ in call.storages}
@@ -218,7 +213,7 @@ def given_and_alive(calls: list[Returned], rows: dict[str, Operation]) -> tuple[
 
 
 @every_case
-def test_matrices_are_as_large_and_as_many_at_once_as_the_leaves_return_them(case: Case) -> None:
+def test_matrices_are_as_large_and_as_many_at_once_as_the_leaves_return_them(case):
     rows = of_batch(case)
     for dtype in DTYPES:
         calls = called(case, dtype)
@@ -233,7 +228,7 @@ def test_matrices_are_as_large_and_as_many_at_once_as_the_leaves_return_them(cas
 
 
 @every_case
-def test_autograd_keeps_those_matrices_that_are_declared_as_kept(case: Case) -> None:
+def test_autograd_keeps_those_matrices_that_are_declared_as_kept(case):
     rows = of_batch(case)
     saved = Saved(*made(case.component, case.place, torch.bfloat16, BATCH, "meta"))
     for path, row in rows.items():
@@ -242,7 +237,7 @@ def test_autograd_keeps_those_matrices_that_are_declared_as_kept(case: Case) -> 
     assert saved.statistics == sum(row.matrix_statistics for row in rows.values())
 
 
-def statistics_of(case: Case, dtype: torch.dtype) -> tuple[list[tuple[int, int]], int] | None:
+def statistics_of(case, dtype):
     """What the CPU's kernels handed out, and the queries that met none; None where it can't run this dtype."""
     module, inputs = made(case.component, case.place, dtype, BATCH)
     try:
@@ -254,7 +249,7 @@ def statistics_of(case: Case, dtype: torch.dtype) -> tuple[list[tuple[int, int]]
 
 
 @every_fused_case
-def test_statistics_are_those_that_the_kernel_hands_out(case: Case) -> None:
+def test_statistics_are_those_that_the_kernel_hands_out(case):
     declared = sum(row.matrix_statistics for row in of_batch(case).values())
     for dtype in (*DTYPES, torch.float64):
         answer = statistics_of(case, dtype)
@@ -264,16 +259,6 @@ def test_statistics_are_those_that_the_kernel_hands_out(case: Case) -> None:
         assert sum(numbers for numbers, _ in found) + without == declared
         each = Matrix(0, 0, statistics=1).kept_bytes(dtype.itemsize)
         assert {size for _, size in found} <= {each}
-
-
-def test_most_mechanisms_meet_the_kernel_on_the_cpu() -> None:
-    met = set()
-    for case in cases():
-        if case.place.fused and type(case.component) not in met:
-            found, _ = statistics_of(case, torch.bfloat16) or ([], 0)
-            met |= {type(case.component)} if found else set()
-    fused = {mechanism for mechanism, known in CASES.items() if known.fused}
-    assert len(met) > len(fused) / 2, {tag_of(mechanism) for mechanism in fused - met}
 
 
 @pytest.mark.parametrize(
@@ -287,7 +272,7 @@ def test_most_mechanisms_meet_the_kernel_on_the_cpu() -> None:
     ],
     ids=str,
 )
-def test_the_peak_of_a_whole_model_is_what_is_alive_in_it(preset: str, run: Run, settings: list[str]) -> None:
+def test_the_peak_of_a_whole_model_is_what_is_alive_in_it(preset, run, settings):
     architecture = place(load(preset, settings), run)
     ledger, live = count(architecture), build(architecture, "cpu")
     with watched(live.model, live.rows) as calls, torch.no_grad():
@@ -312,18 +297,18 @@ NO_MATRICES = {
 }  # fmt: skip
 
 
-def returned_sizes(component: Mixer, place: Place, batch: int) -> dict[str, int]:
+def returned_sizes(component, place, batch):
     """Elements that the leaves of every row return in storages of their own."""
     module, inputs = made(component, place, torch.float32, batch, "meta")
     with watched(module) as calls, torch.no_grad():
         module(*inputs)
-    found: Counter[str] = Counter()
+    found = Counter()
     for call in calls:
         found[call.path] += sum(elements for _, elements, _ in call.storages)
     return found
 
 
-def wider(component: Mixer) -> Mixer:
+def wider(component):
     """`component` with every width of its own doubled."""
     fields = {name: getattr(component, name) for name in component.__struct_fields__ if name.endswith("_dim")}
     doubled = {name: 2 * width for name, width in fields.items() if isinstance(width, int)}
@@ -335,7 +320,7 @@ def wider(component: Mixer) -> Mixer:
     tiered_examples(),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
-def test_no_matrix_stays_undeclared(component: Mixer, *, fused: bool) -> None:
+def test_no_matrix_stays_undeclared(component, *, fused):
     """What an operation that mixes gives, twice as much for two samples and as much at twice the width."""
     grid = min((grid for grid in CASES[type(component)].grids if grid.total > 5), key=lambda grid: grid.total)
     place = place_for(component, grid, fused=fused)
@@ -350,46 +335,22 @@ def test_no_matrix_stays_undeclared(component: Mixer, *, fused: bool) -> None:
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
-def test_what_a_traced_step_of_training_keeps_of_gpt2(attention: str) -> None:
+def test_what_a_traced_step_of_training_keeps_of_gpt2(attention):
     """12 layers of 12 heads: 16² softmax outputs of 2 bytes, or 16 log-sum-exps of 4."""
-    ledger = analyze("gpt2", N=16, dtype="bfloat16", attention=attention, mode="train")  # type: ignore[arg-type]
-    assert ledger.training is not None
+    ledger = analyze("gpt2", N=16, dtype="bfloat16", attention=attention, mode="train")
     kept = 12 * 12 * (16 * 16 * 2 if attention == "eager" else 16 * 4)
     assert ledger.training.step.attention_kept_bytes == kept == ledger.totals()["attention_bytes"]
     if attention == "eager":
         assert ledger.total("kept_bytes", lambda row: row.operation == "softmax") == kept
 
 
-def test_statistics_of_gpt2_in_bfloat16_by_hand() -> None:
+def test_statistics_of_gpt2_in_bfloat16_by_hand():
     """12 layers · 12 heads · 1024 queries · 8 samples · 4 bytes = 4.5 MiB, as in float32."""
     bytes_ = [
         analyze("gpt2", batch=8, dtype=dtype, attention="fused", trace=False).totals()["attention_bytes"]
         for dtype in ("bfloat16", "float32", "float64")
     ]
     assert bytes_ == [4_718_592, 4_718_592, 2 * 4_718_592]
-
-
-# A lecture's example: what 48 layers of 16 heads keep of attention, pixel by pixel and patch by patch, in fp32
-
-
-@pytest.mark.parametrize(
-    ("words", "tokens", "matrix"),
-    [
-        (["pixels-128"], 128**2, 2**30),
-        # 196² = 38,416 scores are 150 KiB, and 256² are 256 KiB
-        (["patches-224"], 14**2, 153_664),
-        (["pixels-128", "--N", 196], 14**2, 153_664),
-        (["patches-256"], 16**2, 2**18),
-        (["pixels-128", "--N", 256], 16**2, 2**18),
-    ],
-    ids=str,
-)
-def test_one_command_gives_the_lecture_s_bytes(words, tokens, matrix):
-    said = json.loads(stdout_of("analyze", *words, "--no-trace", "--format", "json"))
-    assert (said["tokens"], said["extra_tokens"]) == (tokens, 0)
-    assert said["totals"]["attention_entries"] == 48 * 16 * tokens**2
-    assert said["totals"]["attention_bytes"] == 48 * 16 * matrix
-    assert said["totals"]["attention_peak_bytes"] == 2 * 16 * matrix  # scores and softmax output
 
 
 class Grouped(nn.Module):

@@ -1,7 +1,6 @@
 """Attention along axes and by stride: patterns, orders of layers, pixels one after the other."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +13,8 @@ from contract import example, joined, make
 from places import at, total
 from specs import architecture_of, counted
 from strategies import place_for
-from transformers_models import ours_of
 from whole_probe import probe
-from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import slope, sweep
-from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
 from xfcost.layers.stems import Fold
 from xfcost.ledger.grid import Grid
@@ -77,18 +72,6 @@ def test_every_power_of_two_folds_to_at_most_two_to_one(power):
     # 6 blocks along rows, 6 along columns.
     scores = sum(row.times * row.macs for row in ledger.rows if row.operation == "scores")
     assert scores == 6 * n * (height + width) * 768
-
-
-def test_growth_of_a_folded_sequence_is_measured_on_squares():
-    # Inputs twice as long in both directions: 4 N, and √4 times the line.
-    loaded = load("common-axial")
-    ledger = count(place(loaded, Run()))
-    (growth,) = compared([SpecSystem(loaded)], [ledger], Run()).growth.values()
-    assert growth["factor"] == 4
-    assert growth["mixing_macs"] == pytest.approx(1.5)
-    ledgers = sweep("common-axial", SpecSystem(loaded), Run(), (128, 65536))
-    assert slope(ledgers.xs, ledgers.values("mixing_macs")) == pytest.approx(1.5)
-    assert ledgers.ended is None
 
 
 # The autoregressive Axial Transformer ─────────────────────────────────────────────────────────────────────────────────
@@ -157,46 +140,28 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
     assert ledger.metadata.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"
 
 
-# iGPT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
-    """The scores of pixel n depend on those before it alone."""
-    block = [{"kind": "full", "heads": 3, "causal": True, "projection_bias": False}, {"kind": "mlp", "bias": False}]
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": 11, "length": 7},
-        "embed": [{"kind": "token"}, {"kind": "shift", "axis": "row", "start": "learned"}, {"kind": "position"}],
-        "stages": [{"dim": 12, "depth": 2, "block": block}],
-    }
-    architecture, live = ours_of(spec, tmp_path, dtype="float64")
-    stream = live.model.streams[0]
-    behind = nn.Sequential(*list(stream.embed)[1:], *[sublayer for block in stream.stages[0].run for sublayer in block])
-    x = torch.randn(1, architecture.grid.total, 12, dtype=torch.float64)
-    assert probe(behind, (x,)).reads == tuple(frozenset(range(n)) for n in range(7))
-
-
 # Sparse Transformer's patterns ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def strided(stride: int, integration: str = "merged", *, causal: bool = True, **more: int) -> Sparse:
+def strided(stride, integration="merged", *, causal=True, **more):
     return Sparse(heads=2, pattern="strided", stride=stride, integration=integration, causal=causal, **more)
 
 
-def fixed(stride: int, summary: int, integration: str = "merged", *, causal: bool = True) -> Sparse:
+def fixed(stride, summary, integration="merged", *, causal=True):
     return Sparse(heads=2, pattern="fixed", stride=stride, summary=summary, integration=integration, causal=causal)
 
 
-def listed(component: Sparse, n: int, *tokens: int) -> list[list[int]]:
+def listed(component, n, *tokens):
     return [sorted(component.reads(Grid((n,)), token)) for token in tokens]
 
 
-def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -> int:
+def figure(component, n, quantity, *rows, dim=6):
     return sum(getattr(row, quantity) for row in component.operations(at(n, dim=dim)) if row.path in rows)
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("integration", ["local", "long", "merged"])
-def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: str, *, causal: bool) -> None:
+def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration, *, causal):
     """Every stride up to 5, every number of cells, every length up to four blocks: rests with several cells too."""
     for stride in range(1, 6):
         summaries = [fixed(stride, cells, integration, causal=causal) for cells in range(1, stride + 1)]
@@ -207,7 +172,7 @@ def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: s
 
 @pytest.mark.parametrize("n", [1, 7, 64, 129, 1000])
 @pytest.mark.parametrize("stride", [1, 3, 8])
-def test_the_paper_s_sums(n: int, stride: int) -> None:
+def test_the_paper_s_sums(n, stride):
     """Σ over tokens, from the paper's set-builder lines word for word."""
     for i in (0, n // 2, n - 1):
         local = {j for j in range(i + 1) if j >= max(0, i - stride)}
@@ -218,7 +183,7 @@ def test_the_paper_s_sums(n: int, stride: int) -> None:
         assert set(fixed(stride, 1).reads(Grid((n,)), i)) == block | cells
 
 
-def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None:
+def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does():
     # N = 12288 = 96·128, c = 32. A⁽¹⁾ N·129/2; A⁽²⁾ 32·N·95/2 + 96·32·33/2; both: the cells of a block, 96·32·33/2.
     n, component = 12288, fixed(128, 32)
     assert component.local_pairs(n) == n * 129 // 2
@@ -230,53 +195,8 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
 
 
-class Layers(nn.Module):
-    """One layer per component, each with its shortcut."""
-
-    def __init__(self, n: int, *components: Sparse) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(MODULES[Sparse](component, at(n)) for component in components)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = x + layer(x)
-        return x
-
-
-BLOCK, SUMMARY, MERGED, SPLIT = (fixed(4, 1, how) for how in ("local", "long", "merged", "heads"))
-LOCAL, JUMPS, STRIDED = (strided(4, how) for how in ("local", "long", "merged"))
-
-
-@pytest.mark.parametrize(
-    ("layers", "everything"),
-    [
-        # block then summary reaches everything in two layers, the other way in three
-        ([BLOCK, SUMMARY], True), ([SUMMARY, BLOCK], False), ([SUMMARY, BLOCK, SUMMARY], True), ([BLOCK] * 3, False),
-        # strided layers in two, whichever comes first
-        ([LOCAL, JUMPS], True), ([JUMPS, LOCAL], True), ([JUMPS] * 3, False), ([STRIDED] * 2, True),
-        # so do merged and split heads
-        ([MERGED], False), ([MERGED] * 2, True), ([SPLIT] * 2, True),
-    ],
-)  # fmt: skip
-def test_layers_that_reach_everything(layers: list[Sparse], *, everything: bool) -> None:
-    seen = probe(Layers(16, *layers), (torch.zeros(1, 16, 6),)).reads
-    assert all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen)) is everything
-
-
-@pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])
-@pytest.mark.parametrize("summary", [None, 2])
-def test_on_meta_the_masks_are_shapes_alone(integration: str, summary: int | None) -> None:
-    # 2⁴⁰ tokens in blocks of 2²⁰: their positions alone would be 8 TB.
-    pattern = "strided" if summary is None else "fixed"
-    component = Sparse(heads=2, pattern=pattern, stride=2**20, summary=summary, integration=integration, causal=True)
-    with torch.device("meta"):
-        module = MODULES[Sparse](component, Place(grid=Grid((2**40 - 5,)), dim=2, out_dim=2))
-    assert len(list(module.buffers())) >= 3
-    assert all(buffer.is_meta for buffer in module.buffers())
-
-
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused: bool) -> None:
+def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused):
     module = MODULES[Sparse](fixed(4, 1, "long"), at(10, fused=fused))
     x = torch.randn(2, 10, 6, requires_grad=True)
     y = module(x)

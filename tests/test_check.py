@@ -97,28 +97,14 @@ def test_a_module_with_something_uncounted_is_not_within():
     assert not found.within
 
 
-@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
-def test_every_format(form):
-    found = xfcost.check("swin", max_macs="1G", max_params="30M")
-    text = document(found).text(form)
-    if form == "json":
-        fields = json.loads(text)
-        over, within = fields["targets"][0]["budgets"]
-        assert (fields["within"], over["verdict"], within["verdict"]) == (False, "over", "within")
-        assert over["ours"] - over["limit"] == over["difference"]
-        assert over["heaviest"]
-        assert within["heaviest"] == []
-    elif form == "csv":
-        assert [row["verdict"] for row in table_of(text)] == ["over", "within"]
-    else:
-        assert "MLP up-projection" in text
-
-
-def test_exit_codes(here):
-    assert xf("check", "vit", "--max-macs", "100G").returncode == 0
-    assert xf("check", "vit", "--max-macs", "10G").returncode == 1
-    assert xf("check", "vit", "--max-macs", "10G", "--format", "json").returncode == 1
-    assert xf("check", "vit").returncode == 2
+def test_json_and_csv_have_every_verdict():
+    report = document(xfcost.check("swin", max_macs="1G", max_params="30M"))
+    fields = json.loads(report.text("json"))
+    over, within = fields["targets"][0]["budgets"]
+    assert (fields["within"], over["verdict"], within["verdict"]) == (False, "over", "within")
+    assert over["ours"] - over["limit"] == over["difference"]
+    assert (bool(over["heaviest"]), within["heaviest"]) == (True, [])
+    assert [row["verdict"] for row in table_of(report.text("csv"))] == ["over", "within"]
 
 
 def test_every_budget_has_its_option():
@@ -207,18 +193,6 @@ def test_an_increase_is_held_against_the_figures_of_a_revision(tmp_path, monkeyp
     assert same.within
 
 
-@pytest.mark.rest
-def test_an_increase_of_a_module_is_held_against_its_code_at_a_revision(tmp_path, monkeypatch):
-    """Two layers of 8 -> width -> 8 on 5 rows: 2·5·2·8·width MACs, 2·(2·8·width + width + 8) parameters."""
-    folder = repository(tmp_path, {"model.py": MODEL, "layers.py": LAYERS.format(width=16)})
-    write(folder, {"layers.py": LAYERS.format(width=24)})
-    monkeypatch.chdir(folder)
-    found = held(xfcost.check("model.py:build", against="main", max_increase="50%"))
-    assert (found["macs"].budget.before, found["macs"].figure.value) == (2560, 3840)
-    assert (found["params"].budget.before, found["params"].figure.value) == (560, 832)
-    assert [one.verdict for one in found.values()] == ["within", "within", "within"]
-
-
 def test_the_lower_bound_is_held_against_that_of_a_saved_report(here):
     """A decode step reads all weights and the cache once: bytes / 3.35 TB/s of an H100."""
     run = {"mode": "decode", "N": 1024, "on": "h100-sxm"}
@@ -261,12 +235,6 @@ def test_the_manifest_is_one_that_pre_commit_reads(hook):
     clientlib = pytest.importorskip("pre_commit.clientlib")
     (read,) = clientlib.load_manifest(TOP / ".pre-commit-hooks.yaml")
     assert read["id"] == hook["id"] == "xfcost-check"
-
-
-def test_the_entry_is_a_command_that_is_there(hook):
-    script, *words = shlex.split(hook["entry"])
-    assert script == "xfcost"
-    assert command(words[0]).name == "check"
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -36,24 +36,6 @@ class TestAnalyze:
             kinds = sum(kind[quantity] for kind in told["by_mixing"].values())
             assert rows == kinds == told["totals"][quantity], quantity
 
-    def test_without_a_trace_what_was_not_traced_is_null(self):
-        told = json.loads(xf("analyze", "vit", "--no-trace", "--format", "json").stdout)
-        assert told["agreement"] is None
-        assert told["totals"]["traced_macs"] is None
-        assert all(row["traced_macs"] is None for row in told["operations"])
-
-    @pytest.mark.parametrize("form", ["markdown", "latex"])
-    def test_markup_has_a_row_per_operation(self, form):
-        out = xf("analyze", "vit", "--no-trace", "--format", form).stdout
-        assert out.count("Attention scores") == 1
-        assert ("|" in out) if form == "markdown" else ("\\begin{tabular}" in out)
-
-    @pytest.mark.rest
-    def test_an_encoder_decoder_takes_two_numbers(self):
-        told = json.loads(xf("analyze", "transformer-base", "--N", "25,40", "--format", "json").stdout)
-        assert told["grid"] == "encoder 25 + decoder 40"
-        assert told["agreement"]["exact"]
-
 
 class TestAgreement:
     """What the report says where the two accounts differ: hand-made differences, since there are none."""
@@ -100,14 +82,6 @@ class TestAgreement:
 
 
 class TestCompare:
-    def test_json(self):
-        told = json.loads(xf("compare", "vit", "swin", "--N", "784", "--format", "json").stdout)
-        assert told["N"] == 784
-        assert [system["name"] for system in told["systems"]] == ["ViT-S/8", "Swin-T"]
-        assert told["ratios"]["Swin-T"]["score_dot_products"] == 1 / 16
-        assert told["growth"]["ViT-S/8"]["mixing_macs"] == pytest.approx(2, abs=0.01)
-        assert told["crossovers"] == []
-
     def test_the_same_system_twice_keeps_two_names(self):
         told = json.loads(xf("compare", "vit", "vit", "--format", "json").stdout)
         assert set(told["ratios"]) == {"ViT-S/8", "ViT-S/8 #2"}
@@ -115,12 +89,6 @@ class TestCompare:
 
 
 class TestCircumstances:
-    def test_settings_are_told(self):
-        words = ["analyze", "vit-b16", "--set", "stages.0.depth=1", "--no-trace"]
-        told = json.loads(xf(*words, "--format", "json").stdout)
-        assert told["settings"] == ["stages.0.depth=1"]
-        assert told["published"] == []
-
     def test_crossovers_that_were_not_looked_for_are_no_none(self, tmp_path):
         # Ten positions, and the class token takes one: grids of 1, 4 and 9 tokens fit. ConvNeXt-T halves its grid three
         # times by kernels of 2×2, for which those are too small.
@@ -231,16 +199,12 @@ class TestRefusals:
         assert "--no-trace" not in message
 
 
-def heed_interrupts() -> None:
+def heed_interrupts():
     """SIGINT as a terminal starts a process with it: a test run in the background ignores it, and so would a child."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class TestTerminal:
-    def test_commands_run_where_python_keeps_no_docstrings(self, monkeypatch):
-        monkeypatch.setattr("xfcost.commands.layers.run.__doc__", None)
-        assert CliRunner().invoke(app, ["layers", "--N", "8", "--d", "8"]).exit_code == 0
-
     def test_colours_when_forced_and_none_with_no_color(self):
         coloured = xf("compare", "vit", "swin", FORCE_COLOR="1", TERM="xterm-256color").stdout
         assert "\x1b[31m" in coloured  # red, global
@@ -347,19 +311,6 @@ xfcost.cli.main()
 
 
 class TestOthers:
-    @pytest.mark.rest
-    def test_list_totals(self):
-        told = json.loads(xf("list", "--totals", "--format", "json").stdout)
-        assert next(row for row in told if row["preset"] == "swin")["macs"] == 4_490_566_656
-
-    @pytest.mark.parametrize("words", [(), ("--full",)])
-    def test_show_prints_a_spec_that_can_be_analyzed(self, tmp_path, words):
-        mine = tmp_path / "mine.yaml"
-        mine.write_text(xf("show", "swin", *words).stdout)
-        told = json.loads(xf("analyze", mine, "--no-trace", "--format", "json").stdout)
-        assert told["totals"]["macs"] == 4_490_566_656
-        assert told["totals"]["params"] == 28_288_354
-
     def test_show_is_the_same_text_at_any_width(self):
         assert len({xf("show", "swinv2-g-w12-192", COLUMNS=columns).stdout for columns in ("30", "300")}) == 1
 
@@ -381,18 +332,12 @@ class TestOthers:
             "Timing, with --device:", "Torch modules:", "Output:",
         ]  # fmt: skip
 
-    @pytest.mark.parametrize("columns", ["80", "120"])
-    def test_help_takes_the_width_of_the_terminal(self, columns):
-        longest = max(map(len, xf("analyze", "--help", COLUMNS=columns).stdout.splitlines()))
-        assert int(columns) - 12 <= longest <= int(columns)
-
     @pytest.mark.parametrize("name", COMMANDS)
     def test_help_ends_with_an_example_that_the_command_can_read(self, name):
         *_, last = xf(name, "--help").stdout.rstrip().splitlines()
         asked, words = last.strip().removeprefix("Example: xfcost ").split()[0], last.split()[3:]
         assert asked == name
-        with command(name).make_context(name, words, resilient_parsing=False):
-            pass  # its end undoes what options have set
+        command(name).make_context(name, words, resilient_parsing=False)
 
     @pytest.mark.parametrize(
         ("option", "meant"),
@@ -418,5 +363,5 @@ class TestOthers:
         assert not re.search(rf"\b{word}\b", xf(command_name, "--help").stdout)
 
 
-def test_the_name_of_a_mechanism_is_its_model_of_the_common_family() -> None:
+def test_the_name_of_a_mechanism_is_its_model_of_the_common_family():
     assert xf("show", "full").stdout == xf("show", "common-full").stdout

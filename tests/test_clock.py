@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-import xfcost
 from calibrated import Ticks
 from helpers import xf
 from xfcost.api.runs import make_run
@@ -110,15 +109,6 @@ def test_peak_bytes_on_meta_are_those_of_the_cpu():
         assert peak_bytes(on_meta.model, on_meta.inputs) == peak_bytes(on_cpu.model, on_cpu.inputs)
 
 
-def test_fused_attention_is_predicted_without_its_matrix():
-    # One head-row of log-sum-exps in place of 785² scores per head: fused fits where eager would not.
-    eager, fused = (
-        peak_bytes(live.model, live.inputs)
-        for live in (build(place(load("vit-ti8"), Run(attention=how))) for how in ("eager", "fused"))
-    )
-    assert eager - fused >= 3 * 785 * 785 * 4
-
-
 @pytest.mark.parametrize("spec", ["vit-ti32", "swin-t"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_peak_of_fused_attention_is_within_a_twentieth_of_what_runs(spec, dtype):
@@ -144,17 +134,6 @@ ON_AN_H100 = [
 def test_the_peak_is_what_a_gpu_allocated(preset, batch, dtype, attention, allocated):
     live = build(place(load(preset), Run(batch=batch, dtype=dtype, attention=attention)))
     assert peak_bytes(live.model, live.inputs) == pytest.approx(allocated, rel=0.05)
-
-
-def test_peak_memory_of_full_attention_grows_with_the_square_and_of_windows_linearly():
-    def peak(spec, tokens):
-        live = build(place(load(spec, ["stages.0.depth=1"]), Run(tokens=(tokens,))))
-        weights = sum(parameter.nbytes for parameter in live.model.parameters())
-        return peak_bytes(live.model, live.inputs) - weights
-
-    # 28² and 56² patches: four times the tokens.
-    assert peak("vit-ti8", 56 * 56) / peak("vit-ti8", 28 * 28) == pytest.approx(16, rel=0.25)
-    assert peak("swin-t", 112 * 112) / peak("swin-t", 56 * 56) == pytest.approx(4, rel=0.25)
 
 
 def test_what_does_not_fit_is_refused():
@@ -212,14 +191,6 @@ def test_every_mode_has_seconds_of_its_rows(mode):
         assert told["generation"]["decode_seconds"] == timing["phases"][1]["seconds"]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_analyze_on_cuda():
-
-    ledger = xfcost.analyze("vit-ti32", device="cuda")
-    assert ledger.timing.seconds > 0
-    assert ledger.timing.peak_bytes >= 6_131_560 * 4
-
-
 def test_what_torch_can_not_number_is_refused_before_it_is_built():
     # 65,536² tokens of one pixel: a score matrix of 4 heads has 4·2⁶⁴ entries.
     loaded = load("pixels-128", ["input.size=65536", "stages.0.depth=1"])
@@ -230,7 +201,7 @@ def test_what_torch_can_not_number_is_refused_before_it_is_built():
         pass
 
 
-def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them() -> None:
+def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them():
     # once: 2 + 1 s of rows in 3.3 s; twelve blocks of the first and one of the second: 24 + 1 s, in 25·3.3/3 s
     once = Measured({"": (3.3, 3.3)}, (RowSeconds({"a": 2.0, "b": 1.0}),) * 2, 0.0, Load(), 1, in_turns=False)
     found = composed(once, {"a": 12, "b": 1})
@@ -238,7 +209,7 @@ def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them() -> N
     assert found.times == pytest.approx((27.5, 27.5))
 
 
-def test_every_distinct_block_stands_once() -> None:
+def test_every_distinct_block_stands_once():
     architecture = place(load("swin-t"), make_run())
     once = with_distinct_blocks(architecture, count(architecture))
     # W-MSA and SW-MSA in each of four stages; 2, 2, 6 and 2 blocks before
@@ -250,18 +221,9 @@ def test_every_distinct_block_stands_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["vit-ti32", "swin-t", "gpt2", "t5-small"])
-def test_every_row_is_in_the_model_of_distinct_blocks(name: str) -> None:
+def test_every_row_is_in_the_model_of_distinct_blocks(name):
     architecture = place(load(name), make_run(N=49))
     ledger = count(architecture)
     once = count(with_distinct_blocks(architecture, ledger))
     assert [row.path for row in once.rows] == [row.path for row in ledger.rows]
     assert {row.times for row in once.rows} == {1}
-
-
-def test_a_composed_run_has_seconds_and_no_peak() -> None:
-    words = ("analyze", "vit-ti32", "--no-trace", "--device", "cpu", "--threads", "1", "--runs", "1", "--composed")
-    told = json.loads(xf(*words, "--format", "json").stdout)
-    assert told["timing"]["composed"] is True
-    assert told["timing"]["peak_bytes"] is None
-    timed = [one["seconds"] * one["times"] for one in told["operations"] if one["seconds"] is not None]
-    assert sum(timed) + told["timing"]["not_attributed"] == pytest.approx(told["timing"]["seconds"])

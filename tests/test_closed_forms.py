@@ -5,7 +5,7 @@ import csv
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from xfcost.spec.load import preset_names
 
 POWERS = {"²": "**2", "³": "**3", "⁴": "**4"}
 TOKEN = re.compile(r"\s*(\d{1,3}(?:,\d{3})+|\d+|\[[a-z0-9.-]+\]|[A-Za-z]+'?|[²³⁴]|[()⌈⌉⌊⌋+/·-])")
-OPERATORS: dict[type[ast.operator], Callable[..., Fraction]] = {
+OPERATORS = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }  # fmt: skip
@@ -31,7 +31,7 @@ class UnreadableError(ValueError):
     """No closed form: prose, or a letter that nobody declared."""
 
 
-def value(formula: str, letters: Letters, known: Callable[[str], int] | None = None) -> Fraction:
+def value(formula, letters, known=None):
     """`formula` in numbers. `2Nd` is a product of declared letters; `[preset]` is what `known` says of it."""
     text = _as_python(formula, letters, known)
     try:
@@ -41,8 +41,8 @@ def value(formula: str, letters: Letters, known: Callable[[str], int] | None = N
     return _value(tree)
 
 
-def _as_python(formula: str, letters: Letters, known: Callable[[str], int] | None) -> str:
-    pieces: list[str] = []
+def _as_python(formula, letters, known):
+    pieces = []
     at = 0
     formula = formula.strip()
     while at < len(formula):
@@ -57,7 +57,7 @@ def _as_python(formula: str, letters: Letters, known: Callable[[str], int] | Non
     return "".join(pieces)
 
 
-def _pieces(token: str, letters: Letters, known: Callable[[str], int] | None) -> list[str]:
+def _pieces(token, letters, known):
     if token[0] in "0123456789":
         return [token.replace(",", "")]
     if token.startswith("["):
@@ -74,15 +74,15 @@ def _pieces(token: str, letters: Letters, known: Callable[[str], int] | None) ->
     return [fixed.get(token, token)]
 
 
-def _ends_a_factor(piece: str) -> bool:
+def _ends_a_factor(piece):
     return piece[-1].isdigit() or piece.endswith(")")
 
 
-def _begins_a_factor(piece: str) -> bool:
+def _begins_a_factor(piece):
     return piece[0].isdigit() or piece.endswith("(")
 
 
-def _value(node: ast.expr) -> Fraction:
+def _value(node):
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return Fraction(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -151,7 +151,7 @@ class Form(NamedTuple):
         return value(self.formula, self.letters, lambda preset: int(EXACT[preset][self.quantity]))
 
 
-def by_hand() -> list[Form]:
+def by_hand():
     with (DATA / "closed-forms.csv").open(encoding="utf-8") as stream:
         return [
             Form(
@@ -173,7 +173,7 @@ class Sentence(NamedTuple):
     letters: dict[str, int]
 
 
-def sentences(preset: str) -> list[Sentence]:
+def sentences(preset):
     source = EXACT[preset]["source"]
     letters = {name: int(number) for name, number in re.findall(r"\b([A-Za-z])\s?=\s?(\d+)\b", source)}
     found = []
@@ -184,7 +184,7 @@ def sentences(preset: str) -> list[Sentence]:
     return found
 
 
-def reads(sentence: Sentence) -> Form | None:
+def reads(sentence):
     """The sentence as a closed form, where it is no more than one."""
     if sentence.quantity is None:
         return None
@@ -207,11 +207,11 @@ PRINTED = [
 ]
 
 
-def bare(text: str) -> str:
+def bare(text):
     return text.replace(" ", "")
 
 
-def unread(sentence: Sentence) -> bool:
+def unread(sentence):
     """Is it neither a number of its row nor, letter by letter, part of a form that was written out by hand?"""
     if any((form.preset, form.formula) == (sentence.preset, sentence.formula) for form in PRINTED):
         return False
@@ -223,21 +223,21 @@ def unread(sentence: Sentence) -> bool:
 
 
 @pytest.mark.parametrize("form", [*PRINTED, *BY_HAND], ids=str)
-def test_a_closed_form_gives_the_reference_and_the_count(form: Form) -> None:
+def test_a_closed_form_gives_the_reference_and_the_count(form):
     assert form.value() == int(EXACT[form.preset][form.quantity]) == counted(form.preset).total(form.quantity)
 
 
-def test_every_sentence_with_a_formula_is_read_or_listed() -> None:
+def test_every_sentence_with_a_formula_is_read_or_listed():
     assert sorted({sentence.preset for sentence in SENTENCES if unread(sentence)}) == sorted(UNREAD)
 
 
-def test_layers_heads_queries_keys_are_multiplied() -> None:
+def test_layers_heads_queries_keys_are_multiplied():
     spoken = {preset for preset, row in EXACT.items() if "layers × heads × queries × keys" in row["source"]}
     assert len(spoken) >= 80
     assert {(preset, "attention_entries") for preset in spoken} <= COVERED
 
 
-def test_enough_is_read() -> None:
+def test_enough_is_read():
     # So that a change of the prose's habits can not empty the test above.
     assert len(PRINTED) >= 150
     assert len(BY_HAND) >= 190
@@ -256,17 +256,11 @@ def test_enough_is_read() -> None:
         ("4096/128", 32),
     ],
 )
-def test_formulas_by_hand(formula: str, answer: int) -> None:
+def test_formulas_by_hand(formula, answer):
     assert value(formula, {"N": 5, "d": 3, "L": 2}, lambda _: 100) == answer
 
 
 @pytest.mark.parametrize("formula", ["per layer 4·d", "3·", "2·x", "__import__('os')", "[none]", "2 3)", ""])
-def test_what_is_no_formula_is_refused(formula: str) -> None:
+def test_what_is_no_formula_is_refused(formula):
     with pytest.raises(UnreadableError):
         value(formula, {"d": 3})
-
-
-def test_a_wrong_number_would_be_seen() -> None:
-    form = next(form for form in PRINTED if form.preset == "common-full" and form.quantity == "params")
-    wrong = form._replace(formula=form.formula.replace("13·768", "12·768"))
-    assert wrong.value() != form.value()

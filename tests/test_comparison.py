@@ -6,9 +6,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,16 +14,11 @@ from hypothesis import strategies as st
 import xfcost
 from specs import architecture_of
 from strategies import as_yaml
-from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints, search, token_crossovers
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PossibleSizes, SizedSystem
-from xfcost.counting.system import CURVES, first_scores
+from xfcost.counting.system import CURVES
 from xfcost.ledger.errors import UsageError
-from xfcost.mechanisms.window import Window
-from xfcost.spec.grammar import converted
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 # Growth, crossovers and score counts of a comparison, on systems whose answer is known ────────────────────────────────
@@ -62,74 +55,10 @@ def test_growth_is_unknown_where_nothing_else_fits():
     assert set(growth.values()) == {None}
 
 
-def test_growth_of_a_wide_image_keeps_its_shape():
-    # 16×368 pixels are 1×23 patches; twice as long in both directions, 2×46: full attention grows as N² but for [CLS].
-    growth = xfcost.compare("vit-ti16", "vit-s16", settings=["input.size=[16,368]"]).growth["ViT-Ti/16"]
-    assert growth["factor"] == 4
-    assert growth["mixing_macs"] == pytest.approx(2, abs=0.06)
-
-
-def test_scores_are_those_of_the_first_sublayer_that_keeps_any():
-    ledger = count(place(load("swin-t"), Run(batch=3)))
-    # 64 windows of 49² pairs
-    assert first_scores(ledger) == 64 * 49 * 49
-
-
-def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
-    data = {
-        "name": "Local text",
-        "input": {"kind": "tokens", "vocabulary": 100, "length": 64},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": 32, "depth": 2, "block": [{"kind": "window", "size": 8, "heads": 4}, {"kind": "mlp"}]}],
-    }
-    loaded = load("vit-ti16")
-    spec = converted(data, type(loaded.spec))
-    ledger = count(place(msgspec.structs.replace(loaded, spec=spec), Run()))
-    scores = next(row for row in ledger.rows if row.operation == "scores")
-    assert (scores.reads, scores.reads_tokens, scores.order) == ("W", 8, "O(N·W·d)")
-    # 8 windows of 8² pairs, width 32
-    assert scores.macs == 8 * 64 * 32
-
-
-def test_tokens_are_those_of_the_first_stage_after_its_entry():
-    settings = ["stages.0.enter=[{kind: patch_merging}]"]
-    ledger = xfcost.analyze("swin-t", N=784, settings=settings, trace=False)
-    assert ledger.metadata.grid_tokens == 784
-
-
-def test_a_block_that_finds_another_grid_is_another_block(monkeypatch):
-    # A mixer that halves its sequence stands three times: three blocks, each on its own grid, each once.
-    def halved(self, place_):
-        return place_.grid._replace(sides=tuple(side // 2 for side in place_.grid.sides)), place_.dim
-
-    monkeypatch.setattr(Window, "out", halved)
-    loaded = load(
-        "swin-t", ["stages=[{dim: 96, depth: 3, block: [{kind: window, heads: 3, size: 2, residual: none}]}]"]
-    )
-    architecture = place(loaded, Run())
-    (stage,) = architecture.streams[0].stages
-    assert [block.path for block in stage.blocks] == ["stages.0.block", "stages.0.block@2", "stages.0.block@3"]
-    assert [block.parts[0].place.grid.sides for block in stage.blocks] == [(56, 56), (28, 28), (14, 14)]
-    assert tuple(stage.order) == (0, 1, 2)
-    assert architecture.head.place.grid.sides == (7, 7)
-    assert len({row.path for row in count(architecture).rows}) == len(count(architecture).rows)
-
-
-def test_two_rows_of_one_name_are_refused(monkeypatch):
-    def twice(self, place_):
-        rows = list(usual(self, place_))
-        return iter([*rows, rows[0]])
-
-    usual = Window.operations
-    monkeypatch.setattr(Window, "operations", twice)
-    with pytest.raises(ValueError, match="2 rows"):
-        count(place(load("swin-t"), Run()))
-
-
 # Crossovers: where a quadratic solved by hand has them, at points that were counted, and nothing said of others ───────
 
 
-def text(name: str, *block: dict[str, object], positions: int | None = None) -> str:
+def text(name, *block, positions=None):
     """A spec of one block of width 6 over token numbers."""
     tables = [{"kind": "position", "length": positions}] if positions else []
     return as_yaml(
@@ -142,7 +71,7 @@ def text(name: str, *block: dict[str, object], positions: int | None = None) -> 
     )
 
 
-def pair(tmp_path: Path, hidden: int, positions: int | None = None) -> Comparison:
+def pair(tmp_path, hidden, positions=None):
     """Two layers of attention beside one MLP.
 
     Attention takes N·(4·6² + 2·N·6) MACs, the MLP N·2·6·hidden: equal where 2·(144 + 12·N) = 12·hidden, at
@@ -154,12 +83,12 @@ def pair(tmp_path: Path, hidden: int, positions: int | None = None) -> Compariso
     return xfcost.compare(tmp_path / "quadratic.yaml", tmp_path / "linear.yaml")
 
 
-def of_macs(comparison: Comparison) -> list[tuple[int, int, str, str]]:
+def of_macs(comparison):
     keys = ("last_below", "N", "cheaper_below", "cheaper_above")
-    return [tuple(one[key] for key in keys) for one in comparison.crossovers if one["quantity"] == "macs"]  # type: ignore[misc]
+    return [tuple(one[key] for key in keys) for one in comparison.crossovers if one["quantity"] == "macs"]
 
 
-def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
+def test_texts_cross_at_any_n_and_not_on_squares(tmp_path):
     # (1797 - 24) / 2 = 886.5, between the squares 841 and 900
     comparison = pair(tmp_path, 1797)
     assert of_macs(comparison) == [(886, 887, "Quadratic", "Linear")]
@@ -168,7 +97,7 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     assert searched.every == 128
 
 
-def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
+def test_at_equal_costs_neither_costs_less(tmp_path):
     # (1796 - 24) / 2 = 886: as much for both there
     comparison = pair(tmp_path, 1796)
     assert of_macs(comparison) == [(885, 887, "Quadratic", "Linear")]
@@ -176,7 +105,7 @@ def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
     assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
 
 
-def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
+def test_the_range_ends_where_positions_do(tmp_path):
     comparison = pair(tmp_path, 1797, positions=1000)
     (searched,) = comparison.searches
     assert (searched.first, searched.last) == (1, 1000)
@@ -187,13 +116,13 @@ def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
     assert of_macs(comparison) == []
 
 
-def test_a_text_in_chunks_is_looked_at_in_chunks() -> None:
+def test_a_text_in_chunks_is_looked_at_in_chunks():
     # Its decoder has 1,024 positions, of which N is one number for both streams.
     comparison = xfcost.compare("led-base-16384", "transformer-base")
     assert comparison.searches[0].last == 1024
 
 
-def test_what_was_looked_at_is_in_the_data() -> None:
+def test_what_was_looked_at_is_in_the_data():
     told = json.loads(xfcost.compare("vit-s16", "swin-t").to_json())["crossovers_searched"]
     assert told["N"] == [1, 2**20]
     (pair_,) = told["pairs"]
@@ -203,7 +132,7 @@ def test_what_was_looked_at_is_in_the_data() -> None:
     assert (size["kind"], size["grain"], size["first"], size["every"], size["last"]) == ("sizes", 16, 16, 1024, 2048)
 
 
-def test_a_text_beside_an_image_is_looked_at_on_grids() -> None:
+def test_a_text_beside_an_image_is_looked_at_on_grids():
     (searched,) = xfcost.compare("vit", "gpt2", N=784).searches
     # 1,024 positions are 32×32
     assert (searched.kind, searched.first, searched.last) == ("grids", 1, 1024)
@@ -217,9 +146,9 @@ SYSTEMS = ("first", "second")
 
 
 @given(st.integers(1, 4096), st.integers(1, 50))
-def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> None:
+def test_a_crossing_of_two_lines_is_found_to_the_point(at, grain):
     # x against the constant at - 1/2, on multiples of a grain
-    def costs(which: int, point: int) -> dict[str, int] | None:
+    def costs(which, point):
         if point % grain:
             return None
         return {"cost": 2 * point if which == 0 else 2 * at - 1}
@@ -239,7 +168,7 @@ def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> N
 
 
 @given(st.integers(1, 300), st.integers(0, 4000))
-def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) -> None:
+def test_the_ends_are_the_least_and_the_largest_that_fit(first, more):
     last = min(first + more, 4096)
     searched = search(lambda which, point: {"cost": which} if first <= point <= last else None, LINE, SYSTEMS)
     if searched is not None:
@@ -251,11 +180,10 @@ def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) 
 
 
 @given(st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=200))
-def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
+def test_every_order_is_that_of_its_points(signs):
     points = SearchPoints(8, len(signs), 2**0.25, blocks=(32, 64, 128))
     line = SearchLine("lengths", PossibleSizes(), points)
     searched = search(lambda which, point: {"cost": which * signs[point - 1]}, line, SYSTEMS)
-    assert searched is not None
     orders = searched.orders
     # The second costs more by the sign: where it is 1 the first costs less, where it is -1 the second.
     sign = {"first": 1, "second": -1, None: 0}
@@ -301,10 +229,10 @@ class Text:
         return n, {"macs": self.cost(n)}
 
 
-def test_beside_whole_blocks_every_change_of_order_is_found() -> None:
+def test_beside_whole_blocks_every_change_of_order_is_found():
     """Whole blocks of 64 tokens cost more than N + 60 at the first three tokens of each, and as much at the fourth."""
-    systems: Any = [SizedSystem(Text(cost), Run()) for cost in (lambda n: 64 * -(-n // 64), lambda n: n + 60)]  # type: ignore[arg-type]
-    ledgers: Any = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
+    systems = [SizedSystem(Text(cost), Run()) for cost in (lambda n: 64 * -(-n // 64), lambda n: n + 60)]
+    ledgers = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
     thorough, quick = (token_crossovers(SYSTEMS, systems, ledgers, density) for density in (THOROUGH, QUICK))
     changes = [5, *(block + after for block in range(64, 1024, 64) for after in (1, 5))]
     assert [one["N"] for one in thorough.crossovers if one["N"] < 1024] == changes
@@ -313,11 +241,11 @@ def test_beside_whole_blocks_every_change_of_order_is_found() -> None:
 
 
 @pytest.mark.parametrize(("chunks", "grain"), [((4, 6), 12), ((1, 5), 5), ((10, 4), 20)])
-def test_texts_of_two_chunks_cross_where_both_can_be(chunks: tuple[int, int], grain: int) -> None:
+def test_texts_of_two_chunks_cross_where_both_can_be(chunks, grain):
     """N·N against 1,000·N: they cross at the first N of whole chunks of both above 1,000."""
 
-    def costs(chunk: int, cost: Callable[[int], int]) -> Callable[[int], int]:
-        def of(n: int) -> int:
+    def costs(chunk, cost):
+        def of(n):
             if n % chunk:
                 raise UsageError(f"{n} tokens are no whole chunks")
             return cost(n)
@@ -325,15 +253,15 @@ def test_texts_of_two_chunks_cross_where_both_can_be(chunks: tuple[int, int], gr
         return of
 
     texts = (costs(chunks[0], lambda n: n * n), costs(chunks[1], lambda n: 1_000 * n))
-    systems: Any = [SizedSystem(Text(one), Run()) for one in texts]  # type: ignore[arg-type]
-    ledgers: Any = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
+    systems = [SizedSystem(Text(one), Run()) for one in texts]
+    ledgers = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
     found = token_crossovers(SYSTEMS, systems, ledgers, THOROUGH)
     assert [one.grain for one in found.searches] == [grain]
     first = next(n for n in range(1_001, 2_000) if n % chunks[0] == n % chunks[1] == 0)
     assert [one["N"] for one in found.crossovers] == [first]
 
 
-def test_images_of_two_patches_are_compared_where_both_divide_them() -> None:
+def test_images_of_two_patches_are_compared_where_both_divide_them():
     # patches of 16 and of 14
     searched = json.loads(xfcost.compare("vit-b16", "vit-b14").to_json())["crossovers_searched"]
     assert [one["grain"] for one in searched["sizes"]] == [112]
@@ -360,7 +288,7 @@ IMAGES = [
 
 
 @cache
-def costs(preset: str, n: int) -> dict[str, int] | None:
+def costs(preset, n):
     try:
         ledger = count(architecture_of(preset, tokens=(n,)), orders=False)
     except xfcost.XfcostError:
@@ -369,11 +297,11 @@ def costs(preset: str, n: int) -> dict[str, int] | None:
 
 
 @pytest.mark.parametrize("systems", [*TEXTS, *IMAGES], ids=lambda systems: "-".join(Path(one).stem for one in systems))
-def test_orders_are_true_of_every_n_that_they_hold_and_leave_none_out(systems: tuple[str, ...]) -> None:
+def test_orders_are_true_of_every_n_that_they_hold_and_leave_none_out(systems):
     comparison = xfcost.compare(*systems, N=None if systems in IMAGES else 4096)
     presets = dict(zip(comparison.names, systems, strict=True))
     for searched in comparison.searches:
-        held: dict[str, set[int]] = {}
+        held = {}
         for order in searched.orders:
             for n in {*range(order.first, min(order.last, searched.every) + 1), order.first, order.last}:
                 if systems in IMAGES and round(n**0.5) ** 2 != n:
@@ -392,21 +320,3 @@ def test_orders_are_true_of_every_n_that_they_hold_and_leave_none_out(systems: t
         }
         assert every
         assert all(every <= several for several in held.values())
-
-
-def test_the_quick_search_finds_the_changes_that_padding_makes() -> None:
-    names = "Full attention", "Nyströmformer"
-
-    def cheaper(n: int) -> str:
-        full, nystrom = (
-            count(architecture_of(preset, tokens=(n,)), orders=False).total("macs") or 0
-            for preset in ("common-full", "common-nystrom")
-        )
-        return names[full > nystrom]
-
-    # segments of Nyströmformer pad to multiples of 64: its costs step at 385 and 449
-    counted = [cheaper(n) for n in range(360, 470)]
-    changes = [360 + place for place in range(1, len(counted)) if counted[place] != counted[place - 1]]
-    assert changes == [373, 385, 417, 449, 460]
-    found = xfcost.compare("common-full", "common-nystrom", thorough=False).crossovers
-    assert [one["N"] for one in found if one["quantity"] == "macs"] == changes

@@ -1,18 +1,15 @@
 """One token more, its past cached: what steps give, cost and keep, for every mechanism that has such a form."""
 
 import itertools
-from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import msgspec
 import pytest
 import torch
-from torch import Tensor, nn
 
 from cases import CASES
 from cases.base import Case
-from cases.layers import LAYER_CASES, LayerCase
+from cases.layers import LAYER_CASES
 from compared import scattered
 from contract import BATCH, Steps, cache_memory, example, in_order, logits_step_by_step
 from helpers import PLAIN
@@ -21,12 +18,11 @@ from strategies import cases, exact, place_for
 from tiers import of_case, tiered
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched
-from xfcost.formulas.component import Component, Mixer, Place, tag_of
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.formulas.component import Place, tag_of
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.conv import ByteNet, Conv
 from xfcost.mechanisms.full import Cross, Full, Mla
@@ -45,14 +41,14 @@ from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table
 
 
-def decodes(component: Component, where: Place) -> bool:
+def decodes(component, where):
     try:
         return bool(list(component.decoding(where)))
     except ComponentError:
         return False
 
 
-def decodable() -> Iterator[Case]:
+def decodable():
     """Every example that decodes, on sequences alone."""
     for case in cases():
         grid = case.place.grid
@@ -64,19 +60,19 @@ every_step = pytest.mark.parametrize("case", tiered(decodable(), of_case), ids=s
 
 
 @pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
-def test_a_module_takes_a_cache_exactly_where_an_example_decodes(mechanism: type[Mixer]) -> None:
+def test_a_module_takes_a_cache_exactly_where_an_example_decodes(mechanism):
     case = CASES[mechanism]
     expected = any(type(one.component) is mechanism for one in decodable())
     assert ("cache_batch" in optional_arguments(MODULES[mechanism])) == expected, case.component
 
 
-def tables(case: Case) -> dict[str, dict[str, Table]]:
+def tables(case):
     """The argument `tables` of the case's module, if it takes one."""
     tables = {name: Table(*shape) for name, shape in case.component.tables(case.place).items()}
     return {"tables": tables} if "tables" in optional_arguments(MODULES[type(case.component)]) else {}
 
 
-def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
+def both(case, device="cpu"):
     """The module of all tokens, and that of one token with a cache, with the same weights, in float64."""
     torch.manual_seed(0)
     with torch.device(device):
@@ -88,7 +84,7 @@ def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
     return whole.requires_grad_(requires_grad=False), step.requires_grad_(requires_grad=False)
 
 
-def inputs(where: Place) -> tuple[Tensor, ...]:
+def inputs(where):
     noise = torch.Generator().manual_seed(1)
     shapes = [(BATCH, where.grid.total, where.dim)]
     if where.memory:
@@ -97,7 +93,7 @@ def inputs(where: Place) -> tuple[Tensor, ...]:
 
 
 @every_step
-def test_step_by_step_is_the_whole_forward(case: Case) -> None:
+def test_step_by_step_is_the_whole_forward(case):
     whole, step = both(case)
     x_BND, *memory = inputs(case.place)
     with torch.no_grad():
@@ -116,7 +112,7 @@ LAYERS_WITH_A_STEP = [
 
 
 @pytest.mark.parametrize("case", LAYERS_WITH_A_STEP, ids=str)
-def test_a_layer_step_by_step_is_the_whole_forward(case: LayerCase) -> None:
+def test_a_layer_step_by_step_is_the_whole_forward(case):
     part = Part("it", case.layer, case.place, "none")
     whole, step = (ModuleMaker({}, cache_batch).module(part).double().eval() for cache_batch in (None, BATCH))
     step.load_state_dict(scattered(whole).state_dict())
@@ -126,7 +122,7 @@ def test_a_layer_step_by_step_is_the_whole_forward(case: LayerCase) -> None:
 
 
 # What a token adds to the cache, and what is cached whatever the number of tokens: of M = 7 tokens of a memory 8 wide.
-CACHED: list[tuple[Mixer, int, int]] = [
+CACHED = [
     (Full(heads=3, causal=True), 2 * 6, 0),
     (Full(heads=6, kv_heads=2, value_dim=3, causal=True), 2 * (1 + 3), 0),
     (Mla(heads=3, kv_rank=5, rope_dim=4, causal=True), 5 + 4, 0),  # the latent, and a turned key of all heads
@@ -147,19 +143,19 @@ CACHED: list[tuple[Mixer, int, int]] = [
 ]
 
 
-def test_the_cache_of_every_mechanism_with_a_step_is_known() -> None:
+def test_the_cache_of_every_mechanism_with_a_step_is_known():
     assert {type(component) for component, *_ in CACHED} == {type(case.component) for case in decodable()}
 
 
 @pytest.mark.parametrize(("component", "growing", "fixed"), CACHED, ids=str)
-def test_what_a_mechanism_caches_by_hand(component: Mixer, growing: int, fixed: int) -> None:
+def test_what_a_mechanism_caches_by_hand(component, growing, fixed):
     rows = list(component.decoding(place_for(component, Grid((9,)))))
     added = sum(row.figure("cached_per_token") for row in rows)
     assert (added, sum(row.cached for row in rows) - 9 * added) == (growing, fixed)
 
 
 @every_step
-def test_the_counted_step_is_the_traced_one(case: Case) -> None:
+def test_the_counted_step_is_the_traced_one(case):
     rows = tuple(batched(row, BATCH) for row in case.component.decoding(case.place))
     with torch.device("meta"):
         make = MODULES[type(case.component)]
@@ -173,7 +169,7 @@ def test_the_counted_step_is_the_traced_one(case: Case) -> None:
     in_order(case.component.decoding(case.place), step, (x_B1D,))
 
 
-def followed_otherwise(component: Mixer) -> set[str]:
+def followed_otherwise(component):
     """Rows that a run that is followed shows otherwise.
 
     A state that a token updates is that token's, and a query that reads an encoder that of the state before. A kernel
@@ -194,7 +190,7 @@ def followed_otherwise(component: Mixer) -> set[str]:
 
 
 @pytest.mark.parametrize("case", [case for case in decodable() if case.place.grid.total == 5], ids=str)
-def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case: Case) -> None:
+def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case):
     """What each row reads, and whether content decides, at two numbers of tokens, run from the first to the last."""
     places = [
         msgspec.structs.replace(case.place, grid=Grid((tokens,)), memory=case.place.memory and Grid((tokens + 2,)))
@@ -222,8 +218,8 @@ def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case: Case) -> None:
 
 
 @every_step
-def test_a_step_has_all_parameters_and_keeps_what_it_says(case: Case) -> None:
-    def rows(tokens: int) -> list[Operation]:
+def test_a_step_has_all_parameters_and_keeps_what_it_says(case):
+    def rows(tokens):
         sides = case.place.grid.sides if tokens == case.place.grid.total else (tokens,)
         grid = type(case.place.grid)(sides)
         return list(case.component.decoding(msgspec.structs.replace(case.place, grid=grid)))
@@ -235,20 +231,6 @@ def test_a_step_has_all_parameters_and_keeps_what_it_says(case: Case) -> None:
     added = sum(row.figure("cached_per_token") for row in here)
     assert 0 < before <= after <= before + n * added
     assert (after == before) or added  # what grows says by how much
-
-
-@pytest.mark.parametrize("case", [case for case in decodable() if tag_of(type(case.component)) == "full"], ids=str)
-def test_steps_add_up_to_the_pairs_that_a_causal_mask_leaves(case: Case) -> None:
-    """Σ t for t = 1 … N is N(N+1)/2: a cache computes no score that the mask would throw away."""
-    n = case.place.grid.total
-
-    def scores(tokens: int) -> int:
-        where = msgspec.structs.replace(case.place, grid=type(case.place.grid)((tokens,)))
-        return sum(row.pairs or 0 for row in case.component.decoding(where))
-
-    assert (
-        sum(scores(tokens) for tokens in range(1, n + 1)) == n * (n + 1) // 2 == case.component.pairs(case.place.grid)
-    )
 
 
 # Every family, small, under its preset's own stem layers, heads and order of layers.
@@ -278,7 +260,7 @@ TINY = {
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_a_whole_decoder_step_by_step(preset: str) -> None:
+def test_a_whole_decoder_step_by_step(preset):
     expected, got = logits_step_by_step(load(preset, tuple(TINY[preset])), (9,))
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
 
@@ -301,7 +283,7 @@ TWO = {
 
 
 @pytest.mark.parametrize("preset", TWO)
-def test_a_whole_encoder_decoder_step_by_step(preset: str) -> None:
+def test_a_whole_encoder_decoder_step_by_step(preset):
     settings = (*TWO[preset], "input.vocabulary=13")
     sizes = (7, 7) if preset == "bytenet-translation" else (5, 7)
     expected, got = logits_step_by_step(load(preset, settings), sizes)
@@ -332,13 +314,13 @@ WITH_STATES = (
         *((preset, None, None) for preset in WITH_STATES),
     ],
 )
-def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, sizes: Any, attention: Any) -> None:
+def test_a_decoding_preset_is_counted_as_it_is_traced(preset, sizes, attention):
     ledger = analyze(preset, N=sizes, mode="decode", attention=attention, batch=3)
     exact(ledger)
     assert ledger.total("params") == analyze(preset, trace=False).total("params")
 
 
-def test_the_cache_of_cross_attention_by_hand() -> None:
+def test_the_cache_of_cross_attention_by_hand():
     """T5-small: 6 layers · 2 (K, V) · 512 · 2 bytes for each of 100 tokens of the encoder and 7 of the decoder."""
     ledger = analyze("t5-small", N="100,7", batch=3, dtype="bfloat16", mode="decode", trace=False)
     of_token = 6 * 2 * 512 * 2
@@ -353,21 +335,21 @@ def test_the_cache_of_cross_attention_by_hand() -> None:
         ("gpt2", "float32", 12 * 2 * 12 * 64),
     ],
 )
-def test_the_cache_of_a_language_model_by_hand(preset: str, dtype: str, numbers: int) -> None:
+def test_the_cache_of_a_language_model_by_hand(preset, dtype, numbers):
     ledger = analyze(preset, N=512, batch=4, dtype=dtype, mode="decode", trace=False)
     element = {"bfloat16": 2, "float32": 4}[dtype]
     assert (ledger.cache.bytes_per_token, ledger.cache.state_bytes) == (numbers * element, 0)
     assert ledger.cache.bytes == 4 * 512 * numbers * element
 
 
-def test_a_step_reads_all_weights_and_of_the_embedding_a_row_for_each_sample() -> None:
+def test_a_step_reads_all_weights_and_of_the_embedding_a_row_for_each_sample():
     ledger = analyze("llama3-8b", N=8192, batch=4, dtype="bfloat16", mode="decode", trace=False)
     # all 8,030,261,248 but the embedding, 128,256 · 4,096
     assert ledger.step.weight_bytes == 2 * (8_030_261_248 - 128_256 * 4096 + 4 * 4096)
     assert ledger.step.intensity == pytest.approx(ledger.total("flops") / ledger.step.bytes_read)
 
 
-def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys() -> None:
+def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys():
     # T5-small: 6 blocks of width 512: Q, K, V and O, Q and O of cross-attention, 2·512·2048, three norms, biases of
     # 8 heads and 10 distances; a last norm, the head's table, a row of it
     block = 4 * 512**2 + 2 * 512**2 + 2 * 512 * 2048 + 3 * 512 + 8 * 10
@@ -375,30 +357,8 @@ def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys() -
     assert ledger.step.weight_bytes == 4 * (6 * block + 512 + 32128 * 512 + 512)
 
 
-def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score() -> None:
-    """MHA -> GQA -> MQA (Shazeer 2019; Ainslie et al. 2023): h_kv = 32, 8, 1."""
-    ledgers = {
-        heads: analyze(
-            "llama3-8b", N=1000, mode="decode", attention="eager", trace=False, settings=[f"**.kv_heads={heads}"]
-        )
-        for heads in (32, 8, 1)
-    }
-    caches = {heads: ledger.cache.bytes for heads, ledger in ledgers.items() if ledger.cache}
-    assert caches[32] == 4 * caches[8] == 32 * caches[1]
-    scores = {next(row.macs for row in ledger.rows if row.operation == "scores") for ledger in ledgers.values()}
-    assert scores == {1000 * 4096}
-
-
-def test_a_full_window_grows_no_more() -> None:
-    """Mistral's window is 4,096: from there on, N changes neither the cache nor the work."""
-    small, large = (analyze("mistral-7b-sliding", N=n, mode="decode", trace=False) for n in (4096, 32768))
-    assert small.cache == large.cache
-    assert (small.cache.bytes_per_token, small.cache.state_bytes) == (0, small.cache.bytes)
-    assert small.total("macs") == large.total("macs")
-
-
 @pytest.mark.parametrize("tokens", range(1, 15))
-def test_a_dilated_window_keeps_the_last_of_every_residue_class(tokens: int) -> None:
+def test_a_dilated_window_keeps_the_last_of_every_residue_class(tokens):
     """Every third token is read, four in all; each class has as many rows as the fullest one needs."""
     place = Place(grid=Grid((tokens,)), dim=6, out_dim=6)
     rows = {row.path: row for row in Sliding(heads=2, window=4, dilation=3, causal=True).step(place)}
@@ -412,21 +372,21 @@ def test_a_dilated_window_keeps_the_last_of_every_residue_class(tokens: int) -> 
 
 @pytest.mark.parametrize("preset", ["gpt3-175b-banded", "mistral-7b-sliding", "llama3-8b", "mamba-130m"])
 @pytest.mark.parametrize("tokens", [100, 2000, 4095, 4096])
-def test_what_a_token_more_adds_is_what_the_next_cache_has_more(preset: str, tokens: int) -> None:
+def test_what_a_token_more_adds_is_what_the_next_cache_has_more(preset, tokens):
     if preset.startswith("gpt3") and tokens >= 2048:
         tokens //= 4
     here, next_ = (analyze(preset, N=n, mode="decode", trace=False).cache for n in (tokens, tokens + 1))
     assert next_.bytes - here.bytes == here.bytes_per_token
 
 
-def _distinct(experts: int, active: int, tokens: int) -> Fraction:
+def _distinct(experts, active, tokens):
     """The mean number of distinct experts over all choices of all tokens, one by one."""
     choices = list(itertools.combinations(range(experts), active))
     every = [len(set().union(*chosen)) for chosen in itertools.product(choices, repeat=tokens)]
     return Fraction(sum(every), len(every))
 
 
-def test_a_batch_reads_the_expected_number_of_experts_and_at_least_those_of_one_token() -> None:
+def test_a_batch_reads_the_expected_number_of_experts_and_at_least_those_of_one_token():
     """Mixtral, 2 of 8 experts: one sample reads 2, two read 3.5, eight 7.2, if routing is even."""
     assert [_distinct(8, 2, tokens) for tokens in (1, 2, 3)] == [2, 3.5, 4.625]
     steps = {
@@ -447,7 +407,7 @@ def test_a_batch_reads_the_expected_number_of_experts_and_at_least_those_of_one_
     assert isinstance(steps[1].weight_bytes, int)
 
 
-def decoded(preset: str, tokens: str | int, settings: tuple[str, ...] = ()) -> Ledger:
+def decoded(preset, tokens, settings=()):
     return analyze(preset, N=tokens, mode="decode", trace=False, settings=settings, **PLAIN)
 
 
@@ -458,7 +418,7 @@ def decoded(preset: str, tokens: str | int, settings: tuple[str, ...] = ()) -> L
         *("common-performer", "common-conv", "bytenet-lm"),
     ],
 )
-def test_a_state_neither_grows_nor_costs_more_with_n(preset: str) -> None:
+def test_a_state_neither_grows_nor_costs_more_with_n(preset):
     causal = ("stages.0.block.0.causal=true",) if preset in {"common-performer", "common-conv"} else ()
     few, many = (decoded(preset, tokens, causal) for tokens in (100, 400))
     assert few.cache == many.cache
@@ -484,18 +444,18 @@ def test_a_state_neither_grows_nor_costs_more_with_n(preset: str) -> None:
         ("seq2seq-lstm", 4 * 2 * 1000),
     ],
 )
-def test_the_state_of_a_preset_by_hand(preset: str, numbers: int) -> None:
+def test_the_state_of_a_preset_by_hand(preset, numbers):
     ledger = decoded(preset, "5,1024" if preset == "seq2seq-lstm" else 1024)
     assert ledger.cache.bytes == 4 * numbers
 
 
-def test_all_forms_of_retention_decode_alike() -> None:
+def test_all_forms_of_retention_decode_alike():
     ledgers = [decoded(f"retnet-1.3b{form}", 1000) for form in ("", "-chunkwise", "-recurrent")]
     costs = {(one.total("macs"), one.total("flops"), one.cache, one.step) for one in ledgers}
     assert len(costs) == 1
 
 
-def test_a_step_of_rnnsearch_by_hand() -> None:
+def test_a_step_of_rnnsearch_by_hand():
     """n = 1000, m = 620, n' = 1000, l = 500, M = 30 source tokens of 2000; the keys are kept, and the tokens."""
     ledger = decoded("rnnsearch", "30,50")
     rows = {row.path: row for row in ledger.rows}
@@ -509,15 +469,3 @@ def test_a_step_of_rnnsearch_by_hand() -> None:
     assert rows[step + "cache"].cached == 30 * (1000 + 2000)
     assert rows[step + "state"].cached == 1000
     assert ledger.cache.bytes_per_token == 0
-
-
-@pytest.mark.parametrize("component", ["lstm, bidirectional: true", "kernel, heads: 2", "conv, size: 3"])
-def test_what_reads_later_tokens_has_no_step(component: str, tmp_path: Any) -> None:
-    file = tmp_path / "spec.yaml"
-    file.write_text(
-        "name: one\ninput: {kind: tokens, vocabulary: 7, length: 5}\nembed: [{kind: token}]\n"
-        f"stages: [{{dim: 8, depth: 1, block: [{{kind: {component}}}]}}]\nhead: {{kind: language_model}}\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(SpecError, match="reads later tokens"):
-        analyze(str(file), mode="decode", trace=False)

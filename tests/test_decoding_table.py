@@ -1,7 +1,5 @@
 """docs/decoding.csv is what the installed transformers says today."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path
@@ -20,7 +18,7 @@ SOME = (
 )  # fmt: skip
 
 
-def test_most_types_that_write_text_have_a_decode_step() -> None:
+def test_most_types_that_write_text_have_a_decode_step():
     lines = written()
     assert [(one["kind"], one["type"]) for one in lines] == list(types())
     found = Counter((one["kind"], one["decode"]) for one in lines)
@@ -34,6 +32,6 @@ def test_most_types_that_write_text_have_a_decode_step() -> None:
 
 @pytest.mark.rest
 @pytest.mark.parametrize("name", SOME)
-def test_a_line_is_of_today(name: str) -> None:
+def test_a_line_is_of_today(name):
     expected = next(one for one in written() if (one["kind"], one["type"]) == ("causal", name))
     assert {key: str(value) for key, value in line("causal", name).items()} == expected

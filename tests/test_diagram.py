@@ -24,11 +24,6 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 
-VIT_BLOCK = [
-    "Input X", "LayerNorm₁", "Q, K, V projections", "Self-attention", "Output projection W_O", "+ Residual",
-    "LayerNorm₂", "MLP", "+ Residual", "Output X",
-]  # fmt: skip
-
 
 def built(*specs, **options):
     return diagram([place(load(spec), make_run(**options)) for spec in specs])
@@ -36,17 +31,6 @@ def built(*specs, **options):
 
 def titles(column):
     return [box.title for box in column.boxes]
-
-
-def test_vit_and_swin_differ_in_one_box():
-    one = built("vit", "swin")
-    assert titles(one.columns[0]) == VIT_BLOCK
-    assert titles(one.columns[1]) == [title.replace("Self-attention", "W-MSA") for title in VIT_BLOCK]
-    assert one.differing == (3,)
-    assert one.mark(3) == "only difference"
-    full, window = one.rows[3]
-    assert (full.mixing, full.order, full.detail) == ("global", "O(N²·d)", "QKᵀ / softmax / AV")
-    assert (window.mixing, window.order, window.detail) == ("local", "O(N·W²·d)", "QKᵀ + bias / softmax / AV")
 
 
 @pytest.mark.parametrize("spec", ["vit", "swin", "gpt2", "transformer-base"])
@@ -58,30 +42,6 @@ def test_the_boxes_hold_all_macs_of_the_block(spec):
         ]
         first = [row for row in first if ".enter." not in row.path and row.block == first[0].block]
         assert sum(box.macs or 0 for box in column.boxes) == sum(row.macs for row in first) > 0
-
-
-def test_equal_blocks_are_said_to_be_alike():
-    one = built("vit-s16", "vit-b16")
-    assert one.differing == ()
-    assert one.notes[0].startswith("The blocks are alike")
-
-
-def test_a_post_norm_decoder_with_three_sub_layers():
-    one = built("transformer-base")
-    encoder, decoder = one.columns
-    assert titles(encoder)[-4:] == ["MLP", "+ Residual", "LayerNorm₂", "Output X"]
-    assert titles(decoder) == [
-        "Input X", "Q, K, V projections", "Causal self-attention", "Output projection W_O", "+ Residual", "LayerNorm₁",
-        "Q projection", "K, V projections", "Cross-attention", "Output projection W_O", "+ Residual", "LayerNorm₂",
-        "MLP", "+ Residual", "LayerNorm₃", "Output X",
-    ]  # fmt: skip
-    marks = {box.title: one.mark(number) for number, (_, box) in enumerate(one.rows)}
-    assert marks["Causal self-attention"] == "differs"
-    assert marks["Cross-attention"] == "no counterpart"
-    assert marks["MLP"] is None
-    # Equal boxes stand side by side, and nothing is lost.
-    for number, column in enumerate(one.columns):
-        assert tuple(row[number] for row in one.rows if row[number]) == column.boxes
 
 
 def test_a_core_with_per_token_steps_tells_what_its_mixing_costs():
@@ -119,13 +79,6 @@ def test_without_colour_kinds_and_the_difference_are_words():
     assert "\x1b[" in xf("diagram", "vit", FORCE_COLOR="1").stdout
     for kind in MIXINGS:
         assert WORDS[kind] in plain
-
-
-def test_fused_attention_is_one_step():
-    (column,) = built("vit", attention="fused").columns
-    core = next(box for box in column.boxes if box.core)
-    assert core.detail == "fused QKᵀ, softmax, AV"
-    assert core.macs == next(box.macs for box in built("vit").columns[0].boxes if box.core)
 
 
 def sublayer_with(component, *rows, residual=None):
@@ -204,20 +157,6 @@ def test_the_boxes_are_a_table_and_records_too():
     boxes = {box["box"]: box for box in read["columns"][0]["boxes"]}
     assert {box: boxes[box]["macs"] for box in macs} == macs
     assert boxes["Self-attention"]["mixing_macs"] == 128
-
-
-def test_files_are_written_whole_and_kept_without_force(tmp_path):
-    target = tmp_path / "blocks.svg"
-    assert xf("diagram", "vit", "swin", "-o", target).returncode == 0
-    text = target.read_text(encoding="utf-8")
-    assert text.startswith("<?xml")
-    again = xf("diagram", "vit", "-o", target)
-    assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
-    plain = tmp_path / "blocks.txt"
-    assert xf("diagram", "vit", "-o", plain).returncode == 0
-    assert "╭─ MLP ─" in plain.read_text(encoding="utf-8")
-    bad = xf("diagram", "vit", "-o", tmp_path / "blocks.gif")
-    assert (bad.returncode, sorted(file.name for file in tmp_path.iterdir())) == (2, ["blocks.svg", "blocks.txt"])
 
 
 def test_a_long_name_stays_above_its_column(tmp_path):

@@ -5,14 +5,13 @@ from collections import Counter
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import flop_registry
 
 from modules import Call, work
 from specs import architecture_of
 from xfcost.counting.forward import count
-from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import dispatch, dispatched_rows
@@ -24,23 +23,23 @@ from xfcost.torch_models.tracing.trace import trace
 # The dispatched account: what a graph drops, what runs inside loops, and what no formula knows ────────────────────────
 
 
-def meta(*shape: int) -> Tensor:
+def meta(*shape):
     return torch.empty(shape, device="meta")
 
 
-def costs(function, *tensors: Tensor) -> dict[str, int]:
+def costs(function, *tensors):
     """What the dispatcher counts of a function, zeros left out."""
     found = dispatch(Call(function), tensors)
     assert not found.unknown
     return {name: work for name, work in found.modules.get("", {}).items() if work}
 
 
-def reconciled_preset(name: str) -> Ledger:
+def reconciled_preset(name):
     architecture = architecture_of(name)
     return reconciled(count(architecture), *build(architecture))
 
 
-def differing(ledger: Ledger) -> set[tuple[str, str]]:
+def differing(ledger):
     """(row, quantity) of all differences between the counted and the dispatched account."""
     return {
         (each["path"].rpartition(".")[2], each["quantity"])
@@ -127,7 +126,7 @@ class TestLoops:
         }
 
 
-def run_lstm(x_BNG: Tensor, weight_GH: Tensor) -> Tensor:
+def run_lstm(x_BNG, weight_GH):
     return torch.ops.xfcost.lstm(x_BNG, weight_GH, None, None, None, False)[0]
 
 
@@ -163,21 +162,12 @@ def test_an_exception_leaves_the_model_as_it_was():
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_its_macs_are_those_of_torch_s_own_counter():
-    architecture = architecture_of("swin-t")
-    live = build(architecture)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        live.model(*live.inputs)
-    found = dispatch(live.model, live.inputs)
-    assert 2 * sum(each["macs"] for each in found.modules.values()) == counter.get_total_flops()
-
-
 # One table says what an operation costs: it names operations of torch, and torch's own formulas agree with it ─────────
 
 aten = torch.ops.aten
 
 
-def made(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def made(*shape, dtype=torch.float32):
     return torch.empty(shape, device="meta", dtype=dtype)
 
 
@@ -197,33 +187,32 @@ BY_TORCH = {
 }
 
 
-def test_every_name_is_an_operation_of_torch() -> None:
+def test_every_name_is_an_operation_of_torch():
     names = {name.removeprefix("aten::") for name in (*COSTS, *FREE) if name.startswith("aten::")}
     assert {name for name in names if not hasattr(aten, name)} == set()
 
 
-def test_no_operation_is_both_counted_and_free() -> None:
+def test_no_operation_is_both_counted_and_free():
     assert COSTS.keys() & FREE == set()
 
 
 @pytest.mark.parametrize("name", BY_TORCH)
-def test_torch_counts_the_same_products(name: str) -> None:
+def test_torch_counts_the_same_products(name):
     args, packet = BY_TORCH[name], getattr(aten, name.partition("::")[2].partition(" ")[0])
     shape = (2, 8, 17, 17) if "transposed" in name else None  # (9 - 1)·2 - 2 + 3
     result = made(*shape) if shape else made(2, 8, 5, 5) if "convolution" in name else packet(*args)
     costs = COSTS[name.partition(" ")[0]](args, result)
-    assert costs is not None
     assert 2 * costs["macs"] == flop_registry[packet](*args, out_val=result)
 
 
-def is_composite(name: str) -> bool:
+def is_composite(name):
     """Is it made of other operations, which are all that the dispatcher sees?"""
     overloads = [getattr(getattr(aten, name), overload)._name for overload in getattr(aten, name).overloads()]
     known = [one for one in overloads if torch._C._dispatch_has_kernel(one) and "out" not in one.rpartition(".")[2]]
     return all(torch._C._dispatch_has_kernel_for_dispatch_key(one, "CompositeImplicitAutograd") for one in known)
 
 
-def called(name: str) -> Call | None:
+def called(name):
     """A module that calls the operation on as many equal tensors as it takes, at most three; None: it takes others."""
     packet = getattr(aten, name)
     for overload, tensors in itertools.product(packet.overloads(), (1, 2, 3)):
@@ -241,19 +230,19 @@ NAMES = [name for works in (PER_OUTPUT, PER_INPUT) for names in works.values() f
 CALLED = {name: module for name in (*NAMES, *CHOICES.split()) if not is_composite(name) and (module := called(name))}
 
 
-def test_most_operations_are_called() -> None:
+def test_most_operations_are_called():
     assert len(CALLED) > 100
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_both_accounts_count_the_same_of_an_operation(name: str) -> None:
+def test_both_accounts_count_the_same_of_an_operation(name):
     x = torch.full((2, 3), 0.5)
     traced, dispatched = trace(CALLED[name], (x,)), dispatch(CALLED[name], (x,))
     assert traced.unsupported == dispatched.unknown == {}
     assert work(traced) == +sum(dispatched.modules.values(), Counter())
 
 
-def as_complex(x: Tensor) -> Tensor:
+def as_complex(x):
     return torch.complex(x, x)
 
 
@@ -272,14 +261,14 @@ COMPLEX = {
 
 
 @pytest.mark.parametrize("name", COMPLEX)
-def test_both_accounts_count_complex_numbers_alike(name: str) -> None:
+def test_both_accounts_count_complex_numbers_alike(name):
     function, expected = COMPLEX[name]
     x = torch.full((2, 3), 0.5)
     assert work(trace(Call(function), (x,))) == expected
     assert dispatch(Call(function), (x,)).modules[""] == expected
 
 
-def test_both_accounts_name_what_complex_numbers_have_no_count_of() -> None:
+def test_both_accounts_name_what_complex_numbers_have_no_count_of():
     module, x = Call(lambda x: as_complex(x).exp()), torch.full((2, 3), 0.5)
     assert trace(module, (x,)).unsupported == {"aten::exp of complex numbers": 1}
     assert dispatch(module, (x,)).unknown == {"aten::exp": 1}

@@ -22,8 +22,6 @@ from xfcost.ledger.calibration import write_calibration
 from xfcost.ledger.tested import TESTED, Releases
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
-import test_versions  # noqa: E402
 
 
 def state_of(what):
@@ -96,23 +94,6 @@ def test_the_package_requires_what_was_tested_and_ci_installs_the_newest_of_it()
         assert name == "torch" or installed[name] == newest, name  # torch: the build for CPUs
     for name in ("torch", "transformers"):
         assert f"{name} {TESTED[name].text}" in (ROOT / "README.md").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("why", "failed", "red", "words"),
-    [
-        (None, True, 1, "failed"),
-        (None, False, 0, "passed"),
-        ("not tested", True, 0, "the next change mends it"),
-        ("not tested", False, 0, "rich 99; record them in src/xfcost/ledger/tested.py"),
-    ],
-)
-def test_a_release_that_is_not_recorded_is_printed_and_stops_nothing(why, failed, red, words):
-    found = {"typer": ("0.20.0", None), "rich": ("99", why)}
-    code, said = test_versions.verdict(found, failed=failed)
-    assert code == red
-    assert words in said
-    assert [line.split() for line in test_versions.table(found).splitlines()][1] == ["rich", "99", *(why or "").split()]
 
 
 def test_calibrations_are_listed_with_their_age_or_why_they_are_of_no_use(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import torch
 import yaml
 from torch.utils.flop_counter import FlopCounterMode
 
-from cases.layers import LAYER_CASES, LayerCase
+from cases.layers import LAYER_CASES
 from compared import given, options_of, scattered
 from contract import LAYERS, agree, driven_back, in_order, on_meta
 from growth import orders_at
@@ -15,7 +15,7 @@ from references import layers
 from references.plain import Place as Stand
 from strategies import as_yaml, exact
 from xfcost.counting.forward import batched
-from xfcost.formulas.component import Component, tag_of
+from xfcost.formulas.component import tag_of
 from xfcost.formulas.letters import costs
 from xfcost.layers import HEADS
 from xfcost.layers.feed_forward import Swiglu
@@ -31,7 +31,7 @@ every_layer = pytest.mark.parametrize("layer", LAYERS, ids=tag_of)
 
 
 @every_layer
-def test_every_layer_is_tried(layer: type[Component]) -> None:
+def test_every_layer_is_tried(layer):
     assert layer in MODULES
     assert any(type(case.layer) is layer for case in LAYER_CASES)
 
@@ -40,7 +40,7 @@ def test_every_layer_is_tried(layer: type[Component]) -> None:
 
 
 @every_case
-def test_yaml_to_layer_to_yaml_is_the_identity(case: LayerCase) -> None:
+def test_yaml_to_layer_to_yaml_is_the_identity(case):
     written = as_yaml(msgspec.to_builtins(case.layer))
     read = msgspec.convert(yaml.safe_load(written), type(case.layer))
     assert read == case.layer
@@ -48,7 +48,7 @@ def test_yaml_to_layer_to_yaml_is_the_identity(case: LayerCase) -> None:
 
 
 @every_layer
-def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer: type[Component]) -> None:
+def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer):
     case = next(case for case in LAYER_CASES if type(case.layer) is layer)
     plain = msgspec.to_builtins(case.layer)
     bad = [("no_such_key", 1), ("kind", "no_such_kind"), *((name, {"x": [[]]}) for name in plain if name != "kind")]
@@ -61,18 +61,18 @@ def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer: type[Component
 
 
 @every_case
-def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> None:
+def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case):
     agree(case)
 
 
 @every_case
-def test_rows_stand_in_the_order_in_which_their_leaves_run(case: LayerCase) -> None:
+def test_rows_stand_in_the_order_in_which_their_leaves_run(case):
     module, inputs = on_meta(case, 2)
     in_order(case.layer.operations(case.place), module.it, inputs)
 
 
 @every_case
-def test_macs_are_half_of_what_torch_s_own_counter_says(case: LayerCase) -> None:
+def test_macs_are_half_of_what_torch_s_own_counter_says(case):
     module, inputs = on_meta(case, 2)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)
@@ -81,7 +81,7 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case: LayerCase) -> None
 
 @pytest.mark.parametrize("input_learns", [True, False])
 @every_case
-def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_learns: bool) -> None:
+def test_backward_macs_of_every_row_are_the_walk_s(case, *, input_learns):
     with torch.device("meta"):
         module = MODULES[type(case.layer)](case.layer, case.place)
     inputs = tuple(
@@ -93,13 +93,13 @@ def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_lea
 
 
 @every_case
-def test_every_costly_row_has_an_order(case: LayerCase) -> None:
+def test_every_costly_row_has_an_order(case):
     rows = list(case.layer.operations(case.place))
     assert set(orders_at(case.layer, case.place)) >= {row.path for row in rows if costs(row)}
 
 
 @every_case
-def test_what_leaves_has_the_shape_that_is_said(case: LayerCase) -> None:
+def test_what_leaves_has_the_shape_that_is_said(case):
     module, inputs = on_meta(case, 2)
     with torch.no_grad():
         given_out = module(*inputs)
@@ -116,7 +116,7 @@ REFERRED = [case for case in LAYER_CASES if not isinstance(case.layer, Moe)]
 
 
 @pytest.mark.parametrize("case", REFERRED, ids=str)
-def test_a_layer_gives_what_its_reference_says(case: LayerCase) -> None:
+def test_a_layer_gives_what_its_reference_says(case):
     torch.manual_seed(0)
     place, inputs = case.place, case.inputs()
     module = scattered(MODULES[type(case.layer)](case.layer, place).double().eval())
@@ -145,7 +145,7 @@ def test_a_layer_gives_what_its_reference_says(case: LayerCase) -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
-def test_the_only_logits_of_a_prompt_are_those_of_its_last_position() -> None:
+def test_the_only_logits_of_a_prompt_are_those_of_its_last_position():
     place, x_BND = at(7, vocabulary=11), torch.randn(2, 7, 6, generator=torch.Generator().manual_seed(1))
     whole, last = (
         MODULES[LanguageModel](LanguageModel(), msgspec.structs.replace(place, logits=logits))
@@ -156,7 +156,7 @@ def test_the_only_logits_of_a_prompt_are_those_of_its_last_position() -> None:
 
 
 @every_case
-def test_a_case_stands_where_its_layer_may(case: LayerCase) -> None:
+def test_a_case_stands_where_its_layer_may(case):
     if not isinstance(case.layer, Patch | Pixels):  # their place is what the tokens of pixels make
         case.layer.check(case.place)
 
@@ -164,7 +164,7 @@ def test_a_case_stands_where_its_layer_may(case: LayerCase) -> None:
 # Places where a layer refuses to stand ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_width_that_three_does_not_divide_is_refused() -> None:
+def test_a_width_that_three_does_not_divide_is_refused():
     with pytest.raises(
         ComponentError, match=r"8·512/3 is not a whole width; give `hidden`, such as 1365 or 1366"
     ) as no:
@@ -173,12 +173,12 @@ def test_a_width_that_three_does_not_divide_is_refused() -> None:
     Swiglu(hidden=1376).check(at(3, dim=512))
 
 
-def test_a_classifier_of_every_token_has_no_pooled_vector_to_normalise() -> None:
+def test_a_classifier_of_every_token_has_no_pooled_vector_to_normalise():
     with pytest.raises(ComponentError, match="classifies every token"):
         Classifier(pool="none", norm_after_pool=True).check(at(7))
 
 
-def test_without_extra_tokens_every_token_is_classified_as_before() -> None:
+def test_without_extra_tokens_every_token_is_classified_as_before():
     component = Classifier(pool="none")
     component.check(at(7))
     assert component.without_extra_tokens() == component

@@ -7,10 +7,8 @@ from cases import CASES
 from contract import driven_back
 from strategies import place_for
 from tiers import of_rows, tiered_examples
-from xfcost.formulas.component import Joining, Mixer, Place, Residual
+from xfcost.formulas.component import Mixer, Residual
 from xfcost.formulas.residual import residual_rows
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.build import SubLayerModel
 from xfcost.torch_models.modules import ModuleMaker
@@ -22,16 +20,16 @@ every_example = pytest.mark.parametrize(
 )
 
 
-def awkward(component: Mixer) -> list[Grid]:
+def awkward(component):
     """The least of its grids of more than 6 tokens, for every number of axes, with special tokens and without."""
-    shapes: dict[tuple[int, bool], Grid] = {}
+    shapes = {}
     for grid in sorted(CASES[type(component)].grids, key=lambda grid: grid.tokens):
         if grid.tokens > 6:
             shapes.setdefault((len(grid.sides), bool(grid.special)), grid)
     return list(shapes.values())
 
 
-def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) -> Ledger:
+def joined(component, place, residual, *, learned):
     """Both accounts of the backward pass of `component` inside its residual."""
     part = Part("it", component, place, residual)
     with torch.device("meta"):
@@ -43,11 +41,10 @@ def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) 
 
 
 @every_example
-def test_backward_macs_of_every_row_are_the_walk_s(component: Mixer, *, fused: bool) -> None:
+def test_backward_macs_of_every_row_are_the_walk_s(component, *, fused):
     around = Residual(place="post") if component.residual is None else component.residual
     for grid in awkward(component):
         ledger = joined(component, place_for(component, grid, fused=fused), around, learned=True)
-        assert ledger.agreement is not None
         told = "twice the forward's products; else rows.gradients(row, operands) or backward_macs on its row"
         assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)
         assert (ledger.total("backward_macs") > 0) == CASES[type(component)].contracts
@@ -55,9 +52,8 @@ def test_backward_macs_of_every_row_are_the_walk_s(component: Mixer, *, fused: b
 
 
 @every_example
-def test_no_gradient_of_an_input_that_learns_nothing_is_worked_out(component: Mixer, *, fused: bool) -> None:
+def test_no_gradient_of_an_input_that_learns_nothing_is_worked_out(component, *, fused):
     for grid in awkward(component):
         ledger = joined(component, place_for(component, grid, fused=fused), "none", learned=False)
-        assert ledger.agreement is not None
         told = "does every row that multiplies what comes in as it is say so, by rows.of_input(row)?"
         assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)

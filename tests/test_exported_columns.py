@@ -6,23 +6,17 @@ experts (of whose parameters a token uses some), two blocks, two samples; a text
 """
 
 import json
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 import xfcost
-from helpers import PLAIN, csv_of, report_text, stdout_of, table_of
+from helpers import PLAIN, report_text, stdout_of, table_of
 from strategies import as_yaml
-from xfcost.counting.gallery import gallery_rows
-from xfcost.counting.sweep import records as sweep_records
-from xfcost.counting.system import SpecSystem
 from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.modes import Generation, PassWork
 from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
@@ -42,7 +36,7 @@ ROW = Operation(
     matrix=Matrix(entries=31, alive=32, saved=33, statistics=34),
     dispatched=AccountFigures(macs=35, flops=36, comparisons=37, moved=38),
 )  # fmt: skip
-COLUMNS: dict[str, Any] = {
+COLUMNS = {
     "path": "stage.block.scores", "operation": "scores", "title": "Title", "mixing": "local", "content_dependent": True,
     "reads": "W²", "reads_tokens": 2, "order": "O(N)", "stage": "Stage", "block": "Block", "times": 3, "params": 1050,
     "active_params": 1000,  # 1050 - 50
@@ -53,19 +47,19 @@ COLUMNS: dict[str, Any] = {
     "traced_cached": 25, "dispatched_macs": 35, "dispatched_flops": 36, "dispatched_comparisons": 37,
     "dispatched_moved": 38, "seconds": 28.5,
 }  # fmt: skip
-LEARNING: dict[str, Any] = {"backward_macs": 16, "traced_backward_macs": 26, "kept_bytes": 27, "backward_saved": 17}
+LEARNING = {"backward_macs": 16, "traced_backward_macs": 26, "kept_bytes": 27, "backward_saved": 17}
 STEP = TrainingStep(
     optimizer="adamw", tokens=1, forward_macs=2, backward_macs=3, recomputed_macs=4, model_flops=5, update_flops=6,
     params_bytes=7, gradients_bytes=8, master_bytes=9, optimizer_bytes=10, kept_bytes=11, attention_kept_bytes=12,
 )  # fmt: skip
 
 
-def made_up(*rows: Operation, training: bool = False) -> Ledger:
+def made_up(*rows, training=False):
     metadata = Metadata(name="x", tokens="1", grid_tokens=1)
     return Ledger(metadata=metadata, rows=rows, training=Training(step=STEP) if training else None)
 
 
-def test_no_column_of_a_row_is_another() -> None:
+def test_no_column_of_a_row_is_another():
     assert records(made_up(ROW)) == [COLUMNS]
     assert records(made_up(ROW, training=True)) == [COLUMNS | LEARNING]
     assert len({str(value) for value in (COLUMNS | LEARNING).values()}) == len(COLUMNS | LEARNING)
@@ -73,7 +67,7 @@ def test_no_column_of_a_row_is_another() -> None:
     assert (other["content_dependent"], other["bound"]) == (False, True)
 
 
-def test_the_csv_is_those_columns() -> None:
+def test_the_csv_is_those_columns():
     text = report_text(made_up(ROW, training=True), "csv")
     (row,) = table_of(text)
     assert row == {name: str(value) for name, value in (COLUMNS | LEARNING).items()}
@@ -91,7 +85,7 @@ LEARNT = {"backward_macs": 31, "traced_backward_macs": 61, "kept_bytes": 27}
 TOTALS = {name: 3 * COLUMNS[name] for name in SUMMED} | LEARNT
 
 
-def test_no_total_is_another() -> None:
+def test_no_total_is_another():
     (group,) = [one for one in grouped(made_up(ROW, training=True), "mixing") if one["mixing"] == "local"]
     assert group == {"mixing": "local"} | TOTALS
     for name, label in (("stage", "Stage"), ("block", "Block"), ("operation", "scores")):
@@ -115,7 +109,7 @@ BLOCK = [
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Path:
+def image(tmp_path):
     """Patches of 2×2 of an image of 4×6: N = 6 tokens, with [CLS] 7. B = 2 samples are asked for."""
     data = {
         "name": "Image",
@@ -130,7 +124,7 @@ def image(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> Path:
+def text(tmp_path):
     """The same block over 6 token numbers of 11; the scores over the vocabulary use the table's rows."""
     causal = [BLOCK[0] | {"causal": True}, BLOCK[1]]
     data = {
@@ -147,7 +141,7 @@ def text(tmp_path: Path) -> Path:
 
 # What the dispatched account sees of a row.
 RUN = ("macs", "flops", "comparisons", "moved")
-NOTHING: dict[str, Any] = {
+NOTHING = {
     "content_dependent": False, "reads": None, "reads_tokens": None, "params": 0, "active_params": 0, "bound": False,
     "macs": 0, "flops": 0, "comparisons": 0, "moved": 0, "cached": 0, "cached_per_token": 0,
     "plain_traffic_bytes": None, "tiled_traffic_bytes": None, "heads": None, "pairs": None, "shared": None,
@@ -156,7 +150,7 @@ NOTHING: dict[str, Any] = {
 OF_SCORES = {"mixing": "global", "content_dependent": True, "reads": "N", "reads_tokens": 7, "heads": 2}
 STAGE = {"times": 2, "stage": "stage 1"}
 # path -> what of its row is not nothing; 7·2 = 14 tokens with [CLS] and both samples.
-IMAGE_ROWS: dict[str, dict[str, Any]] = {
+IMAGE_ROWS = {
     # 12 tokens · 4 pixels · 4; twice that and 12·4 biases; 4·4 weights and 4 biases
     "embed.0.projection": {"macs": 192, "flops": 432, "params": 20, "active_params": 20},
     # 14·4 elements written
@@ -188,7 +182,7 @@ IMAGE_ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_rows_of_a_forward(image: Path) -> None:
+def test_rows_of_a_forward(image):
     ledger = xfcost.analyze(image, batch=2, memory_level="1KiB")
     rows = {row["path"]: row for row in table_of(report_text(ledger, "csv"))}
     for path, given in IMAGE_ROWS.items():
@@ -224,7 +218,7 @@ MACS, MIXING = 6152, 1568
 FLOPS, MIXING_FLOPS = 19442, 2 * (784 + 980 + 784)
 
 
-def test_the_object_of_a_forward(image: Path) -> None:
+def test_the_object_of_a_forward(image):
     told = json.loads(xfcost.analyze(image, batch=2).to_json())
     totals = told["totals"]
     for before in ("", "traced_"):
@@ -255,7 +249,7 @@ def test_the_object_of_a_forward(image: Path) -> None:
 BACKWARD = 12112
 
 
-def test_the_object_of_a_training_step(image: Path) -> None:
+def test_the_object_of_a_training_step(image):
     ledger = xfcost.analyze(image, batch=2, mode="train", tokens=100, sustained="1k", devices=2)
     training = json.loads(ledger.to_json())["training"]
     step = training["step"]
@@ -303,7 +297,7 @@ def test_the_object_of_a_training_step(image: Path) -> None:
 
 
 # Decoding the sixth token of two samples, its past cached: 2 tokens wherever 14 stood, and [CLS] is none.
-DECODE_ROWS: dict[str, dict[str, Any]] = {
+DECODE_ROWS = {
     # two rows of the table are read, and written
     "embed.0.lookup": {"params": 44, "active_params": 44, "moved": 8, "read": 8},
     # 2·4·12, and biases 24
@@ -319,7 +313,7 @@ DECODE_ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_rows_of_a_decode_step(text: Path) -> None:
+def test_rows_of_a_decode_step(text):
     ledger = xfcost.analyze(text, batch=2, mode="decode", **PLAIN)
     rows = {row["path"]: row for row in table_of(report_text(ledger, "csv"))}
     for path, given in DECODE_ROWS.items():
@@ -344,7 +338,7 @@ def test_rows_of_a_decode_step(text: Path) -> None:
 
 # ── comparisons, plots, components ────────────────────────────────────────────────────────────────────────────────
 
-COMPARED: dict[str, Any] = {
+COMPARED = {
     "system": "Image", "N": 6, "image": "4x6", "batch": 2, "dtype": "float32", "attention": "eager", "mode": "train",
     "tokens": 6, "token_pairs": 36, "params": PARAMS, "active_params": ACTIVE,
     "macs": MACS, "macs_per-token": MACS - MIXING, "macs_local": 0, "macs_global": MIXING, "mixing_macs": MIXING,
@@ -366,7 +360,7 @@ COMPARED: dict[str, Any] = {
 OF_THE_LEDGER = {"attention_bytes", "attention_peak_bytes", "kept_bytes", "step_bytes"}
 
 
-def test_a_comparison_of_training_steps(image: Path) -> None:
+def test_a_comparison_of_training_steps(image):
     comparison = xfcost.compare(
         image, image, batch=2, mode="train", tokens=100, sustained="1k", devices=2, memory_level="1KiB", trace=True
     )
@@ -374,7 +368,7 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     told = {name: value for name, value in first.items() if name not in OF_THE_LEDGER}
     assert told == {name: "" if value is None else str(value) for name, value in COMPARED.items()}
     ledger = comparison.ledgers[0]
-    memory, step = ledger.attention_memory(), ledger.training.step  # type: ignore[union-attr]
+    memory, step = ledger.attention_memory(), ledger.training.step
     figures = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
     figures |= {"kept_bytes": step.kept_bytes, "step_bytes": step.total_bytes}
     assert {name: int(first[name]) for name in figures} == figures
@@ -385,7 +379,7 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     assert told == {name: value for name, value in COMPARED.items() if name not in head}
 
 
-def test_a_comparison_of_decode_steps(text: Path) -> None:
+def test_a_comparison_of_decode_steps(text):
     comparison = xfcost.compare(text, text, batch=2, mode="decode", **PLAIN)
     first, _ = table_of(report_text(comparison, "csv"))
     expected = {"N": 6, "image": "", "mode": "decode", "params": 606, "active_params": 508}
@@ -399,33 +393,15 @@ def test_a_comparison_of_decode_steps(text: Path) -> None:
     assert float(first["intensity"]) == pytest.approx(8316 / 8752)
 
 
-def test_n_of_a_comparison_is_without_special_tokens() -> None:
-    # ViT has a [CLS] token beside its 784, Swin has none.
+def test_n_of_a_comparison_is_without_special_tokens():
+    # ViT has a [CLS] token beside its 784, Swin has none; of 224 pixels a side they make 784 and 3,136
     comparison = xfcost.compare("vit", "swin", N=784)
     assert json.loads(comparison.to_json())["N"] == 784
     assert [ledger.metadata.extra_tokens for ledger in comparison.ledgers] == [1, 0]
-    # of 224 pixels a side they make 784 and 3,136
     assert json.loads(xfcost.compare("vit", "swin").to_json())["N"] is None
 
 
-def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:
-    comparison = xfcost.compare(text, text, mode="generate", new_tokens=3)
-    generation = comparison.ledgers[0].generation
-    assert generation is not None
-    first, _ = table_of(report_text(comparison, "csv"))
-    assert generation.with_cache is not None
-    with_, without = generation.with_cache.macs, generation.without_cache.macs
-    assert with_ < without
-    assert (first["generation_macs"], first["generation_macs_without_cache"]) == (str(with_), str(without))
-    works = [PassWork(macs=3, flops=4), PassWork(macs=5, flops=6), PassWork(macs=7, flops=8)]
-    made_up_ = Generation(prompt=1, new_tokens=2, prefill=works[0], decode=works[1], without_cache=works[2])
-    told = json.loads(msgspec.structs.replace(made_up(ROW), generation=made_up_).to_json())["generation"]
-    assert told["with_cache"] == {"macs": 8, "flops": 10}
-    assert told["without_cache"] == {"macs": 7, "flops": 8}
-    assert (told["prompt"], told["new_tokens"]) == (1, 2)
-
-
-def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
+def test_points_of_a_plot(image, tmp_path):
     stdout_of("plot", image, "--batch", "2", "--N", "4:9", "-o", "a.csv", cwd=tmp_path)
     first, second = table_of(tmp_path / "a.csv")
     expected = {"system": "Image", "spec": str(image), "N": "4", "image": "4x4", "extra_tokens": "1", "batch": "2"}
@@ -440,38 +416,3 @@ def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
     assert {first[name] for name in empty} == {""}
     assert {*first} == {*expected, *empty, "attention_bytes"}
     assert (second["N"], second["image"]) == ("9", "6x6")
-
-
-def test_traced_points_of_a_plot(image: Path) -> None:
-    from xfcost.counting.sweep import sweep
-    from xfcost.spec.load import load
-    from xfcost.spec.run import Run
-
-    run = Run(batch=2)
-    one = sweep("Image", SpecSystem(load(str(image))), run, (4, 9))
-    ledger = xfcost.analyze(image, N=4, batch=2)
-    first, second = sweep_records(one, [ledger])
-    assert [first[f"traced_{name}"] for name in ("params", "macs", "mixing_macs")] == [577, 4072, 800]
-    assert [second[f"traced_{name}"] for name in ("params", "macs", "mixing_macs")] == [None, None, None]
-
-
-def test_the_gallery() -> None:
-    (row,) = [row for row in gallery_rows(totals=True) if row["preset"] == "gpt2"]
-    d, n, layers, words = 768, 1024, 12, 50257
-    # tables, 12 blocks of 12·d² weights, 13·d biases and norms, the last norm
-    params = words * d + n * d + layers * (12 * d * d + 13 * d) + 2 * d
-    # 12·d² a token and block, scores and weighted sums, logits
-    macs = n * layers * 12 * d * d + layers * 2 * n * n * d + n * words * d
-    named = {"family": "gpt", "preset": "gpt2", "name": "GPT-2 (124M)", "tokens": "1,024"}
-    assert row == named | {"params": params, "macs": macs}
-
-
-def test_the_page_of_operations(image: Path) -> None:
-    rows = csv_of("glance", image, "--batch", "2")
-    found = {row["operation"]: row for row in rows}
-    experts, scores = found["MLP up-projection (experts)"], found["Attention scores QKᵀ"]
-    named = {"system": "Image", "N": "6", "image": "4x6", "where": "stage 1", "times": "2"}
-    # both blocks: 2·75 parameters and 2·560 MACs; 2·392
-    assert experts == experts | named | {"params": "150", "macs": "1120", "mixing": "per-token", "reads": ""}
-    assert scores == scores | named | {"params": "0", "macs": "784", "mixing": "global", "reads": "N"}
-    assert (experts["content_dependent"], scores["content_dependent"]) == ("False", "True")

@@ -3,26 +3,24 @@
 The costs themselves are those of the formulas in docstrings (`test_written.py`).
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
 
 import msgspec
 import pytest
 import yaml
 
 from test_written import COMPONENTS, examples
-from xfcost.formulas.component import Component, ComponentError, Place, Residual
+from xfcost.formulas.component import ComponentError, Residual
 
-FIGURES: Final = ("macs", "params", "flops", "attention_entries", "moved")
-OF_TYPE: Final[dict[str, list[Any]]] = {
+FIGURES = ("macs", "params", "flops", "attention_entries", "moved")
+OF_TYPE = {
     "NoneType": [None], "BoolType": [False, True], "IntType": [1, 2, 3, 8], "FloatType": [0.5, 2.0], "StrType": ["one"],
     "StructType": [Residual(), Residual(place="post", norm="rms_norm")],  # other structs are those of the examples
 }  # fmt: skip
-MOST_PLACES: Final = 40  # of a kind
-FIELDS: Final = [(kind, field) for kind in COMPONENTS for field in msgspec.structs.fields(kind)]
+MOST_PLACES = 40  # of a kind
+FIELDS = [(kind, field) for kind in COMPONENTS for field in msgspec.structs.fields(kind)]
 # (class or `common`, field) -> its rows, or `nothing` and what it changes instead
-LISTED: Final[dict[tuple[str, str], str]] = {
+LISTED = {
     (owner, field): rows
     for owner, lines in yaml.safe_load((Path(__file__).parent / "cases/flags.yaml").read_text("utf-8")).items()
     for fields, rows in lines.items()
@@ -30,20 +28,20 @@ LISTED: Final[dict[tuple[str, str], str]] = {
 }
 
 
-def owner_of(kind: type[Component], field: str) -> tuple[str, str] | None:
+def owner_of(kind, field):
     """Where the table lists a field: under the class, else one of its bases, else in common."""
     owners = ((owner, field) for owner in (*(base.__name__ for base in kind.__mro__), "common"))
     return next((owner for owner in owners if owner in LISTED), None)
 
 
-def of_type(field: msgspec.structs.FieldInfo) -> Iterator[Any]:
+def of_type(field):
     """Values of its type: all of a literal or flag, some numbers, None where it may be."""
     info = msgspec.inspect.type_info(field.type)
     for one in getattr(info, "types", (info,)):
         yield from getattr(one, "values", OF_TYPE.get(type(one).__name__, []))
 
 
-def beside(value: Any) -> Iterator[Any]:
+def beside(value):
     """Values that differ from it in one place: a number, an item of a list, a field of a struct."""
     if type(value) is int:
         yield from (value + 1, 2 * value)
@@ -55,11 +53,11 @@ def beside(value: Any) -> Iterator[Any]:
             yield from (msgspec.structs.replace(value, **{field.name: other}) for other in others)
 
 
-def rows(component: Any, place: Place) -> dict[str, tuple[Any, ...]]:
+def rows(component, place):
     return {row.path: tuple(getattr(row, figure) for figure in FIGURES) for row in component.operations(place)}
 
 
-def changed(kind: type[Component], field: msgspec.structs.FieldInfo) -> tuple[set[str], set[str]]:
+def changed(kind, field):
     """Rows that a field changes in some example, and all that there are.
 
     What the schema or `check` refuses is no value. Other numbers of heads whose width is given change all widths, as
@@ -69,7 +67,7 @@ def changed(kind: type[Component], field: msgspec.structs.FieldInfo) -> tuple[se
     places = places[:: 1 + len(places) // MOST_PLACES]
     values = [*of_type(field), *(getattr(component, field.name) for component, _ in places)]
     values = [value for at, value in enumerate(values) if value not in values[:at] or isinstance(value, bool)]
-    found, every = set[str](), set[str]()
+    found, every = set(), set()
     for component, place in places:
         own, before = getattr(component, field.name), rows(component, place)
         every |= {*before}
@@ -87,17 +85,17 @@ def changed(kind: type[Component], field: msgspec.structs.FieldInfo) -> tuple[se
     return found, every
 
 
-def matching(words: list[str], paths: set[str]) -> set[str]:
+def matching(words, paths):
     """Those that are a word or end with it (`global_scores` with `scores`), or that are the word behind a ^."""
     return {path for path in paths if any(f"_{path}".endswith(f"_{word}") or f"^{path}" == word for word in words)}
 
 
-def name(value: Any) -> str:
+def name(value):
     return str(getattr(value, "name", None) or value.__name__)
 
 
 @pytest.mark.parametrize(("kind", "field"), FIELDS, ids=name)
-def test_a_field_changes_exactly_its_rows(kind: type[Component], field: msgspec.structs.FieldInfo) -> None:
+def test_a_field_changes_exactly_its_rows(kind, field):
     owner, (found, every) = owner_of(kind, field.name), changed(kind, field)
     text = "" if owner is None else LISTED[owner]
     but, words = text.startswith("all but "), text.removeprefix("all but ").split()
@@ -112,5 +110,5 @@ def test_a_field_changes_exactly_its_rows(kind: type[Component], field: msgspec.
         assert [word for word in words if not matching([word], every)] == [], "no rows"
 
 
-def test_the_table_lists_only_fields() -> None:
+def test_the_table_lists_only_fields():
     assert {*LISTED} == {owner_of(kind, field.name) for kind, field in FIELDS} - {None}

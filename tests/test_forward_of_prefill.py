@@ -20,19 +20,15 @@ COUNTS = (
     ("name", "attention"),
     [("qwen3-0.6b", "fused"), ("gemma-3-1b", "fused"), ("gpt-oss-20b", "eager"), ("qwen3-30b-a3b", "fused")],
 )
-def test_forward_of_the_prefill_is_that_of_the_class(name: str, attention: str) -> None:
+def test_forward_of_the_prefill_is_that_of_the_class(name, attention):
     run = module_run({"mode": "forward", "dtype": "bfloat16", "attention": attention}, "config")
     module = named_module(ModuleTarget("config", str(config_of(name)), "", name), (), (), 1, run)
     counted = module.with_samples(3).ledger(Lengths(1500), How(trace=False, closed_form=False, mode="forward"))
     stored = recorded(name, 3)
-    assert stored is not None
     found = stored.answering(run.dtype, run.attention)
-    assert found is not None
     ledger = found.at(1500, "forward", 3)
     ours, theirs = ([[getattr(row, field) for field in COUNTS] for row in one.rows] for one in (ledger, counted))
     assert ours == theirs
-    assert ledger.module is not None
-    assert counted.module is not None
     assert ledger.module.eager_bytes == counted.module.eager_bytes
     assert ledger.module.fused_bytes == counted.module.fused_bytes
     assert (ledger.cache, ledger.metadata.logits, ledger.metadata.batch) == (None, None, counted.metadata.batch)

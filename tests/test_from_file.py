@@ -7,24 +7,21 @@ import sys
 import msgspec
 import pytest
 
-from helpers import csv_of, environment, stdout_of, table_of, xf
+from helpers import environment, stdout_of, table_of, xf
 from measured import HEADER, changed, row, spec_file, timed
 from xfcost.api.accounts import account
 from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
-from xfcost.ledger.measurements import RowOutcome
 from xfcost.ledger.metadata import Lanes
 from xfcost.ledger.roofline import RooflinePoint
 from xfcost.ledger.roofs import Roofs
-from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import measured_chart
 from xfcost.spec.load import load
 
 NS = (64, 256, 1024)
 DEPTHS = {"A": 1, "B": 2}
-READ_TIME = METRICS["time"]
 
 
 def rows_of(folder, system, seconds, **fields):
@@ -132,16 +129,6 @@ def test_plot_draws_kernels_unless_a_lane_is_named(gpu_runs, tmp_path):
         assert drawn == pytest.approx(seconds)
 
 
-def test_csv_and_markdown_have_a_line_per_pair_and_n(runs):
-    table = csv_of("compare", "--from", runs)
-    assert [(one["first"], one["second"], one["N"], one["faster"]) for one in table] == [
-        ("A", "B", "64", "A"),
-        ("A", "B", "256", "B"),
-        ("A", "B", "1024", "B"),
-    ]
-    assert "| A       | B        | 64" in xf("compare", "--from", runs, "--format", "markdown").stdout
-
-
 def test_the_curve_is_the_flops_through_the_largest_point(runs):
     found = measured_file(runs, Choice(), print)
     chart = measured_chart(found, "time", None)
@@ -154,12 +141,6 @@ def test_the_curve_is_the_flops_through_the_largest_point(runs):
     assert line.name == f"A: FLOPs at {counted[-1] / 64.0 / 1000:.0f} kFLOP/s"
     assert points.intervals == [pytest.approx((0.9 * value, 1.1 * value)) for value in (1.0, 4.0, 64.0)]
     assert points.name == "A, slope 1.50 (1.45 to 1.55) at the upper end"
-
-
-def test_bars_reach_from_end_to_end_of_the_interval(runs):
-    axes = chart_figure(measured_chart(measured_file(runs, Choice(), print), "time", None)).axes[0]
-    ends = [segment[:, 1] for segment in axes.containers[0].lines[2][0].get_segments()]
-    assert [list(pair) for pair in ends] == [pytest.approx([0.9 * v, 1.1 * v]) for v in (1.0, 4.0, 64.0)]
 
 
 def test_the_predicted_peak_stands_beside_the_measured_one(runs):
@@ -180,22 +161,6 @@ def test_a_spec_that_has_changed_gives_points_and_no_curve(runs, tmp_path):
     assert list(chart.lines[0].values) == [1.0, 4.0, 64.0]
 
 
-def test_pictures_and_tables_are_written(runs, tmp_path):
-    for ending in ("svg", "png", "pdf", "csv"):
-        target = tmp_path / f"out.{ending}"
-        done = xf("plot", "--from", runs, "-o", target)
-        assert (done.returncode, done.stderr) == (0, f"Wrote {target}\n")
-        assert target.stat().st_size > 500
-    table = table_of(tmp_path / "out.csv")
-    of_points = [one for one in table if one["seconds"]]
-    assert [(one["series"], one["N"], one["seconds"]) for one in of_points][:2] == [
-        ("A", "64", "1.0"),
-        ("A", "256", "4.0"),
-    ]
-    assert all(one["work"] for one in table)
-    assert xf("plot", "--from", runs, cwd=tmp_path).stderr == "Wrote runs-time.svg\n"
-
-
 def test_torch_is_not_imported(runs, tmp_path):
     code = """
 import sys
@@ -208,27 +173,6 @@ finally:
 """
     for words in (["compare", "--from", runs], ["plot", "--from", runs, "-o", tmp_path / "a.csv"]):
         assert subprocess.run([sys.executable, "-c", code, *words], env=environment(), check=False).returncode == 0
-
-
-def test_runs_of_one_system_are_compared_and_never_mixed(tmp_path):
-    eager = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0})
-    fused = rows_of(tmp_path, "A", {64: 1.05, 256: 1.0}, attention="fused")
-    runs = written(tmp_path, [*eager, *fused])
-    (pair,) = json.loads(stdout_of("compare", "--from", runs, "--format", "json"))["pairs"]
-    assert [one["faster"] for one in pair["ratios"]] == [None, "A fused"]
-
-
-def test_rows_that_were_not_measured_are_no_points(tmp_path):
-    skipped = RowOutcome(status="skipped", reason="needs 9 GiB, 2 GiB are left")
-    first = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0, 1024: skipped})
-    runs = written(tmp_path, [*first, *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0})])
-    assert [point.x for point in measured_file(runs, Choice(("A",)), print).series[0].points(READ_TIME)] == [64, 256]
-
-
-def test_a_part_of_the_range_is_drawn_on_its_own(runs, tmp_path):
-    stdout_of("plot", "--from", runs, "--N", "256:1024", "-o", tmp_path / "a.csv")
-    found = table_of(tmp_path / "a.csv")
-    assert {one["N"] for one in found if one["seconds"]} == {"256", "1024"}
 
 
 def test_the_help_of_plot_has_the_metrics_of_files():

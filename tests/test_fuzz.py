@@ -4,7 +4,6 @@ import importlib.util
 import random
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -13,10 +12,8 @@ _EACH = 60
 
 
 @pytest.fixture(scope="module")
-def fuzz() -> ModuleType:
+def fuzz():
     spec = importlib.util.spec_from_file_location("fuzz", _FILE)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["fuzz"] = module  # its NamedTuple looks up its module
     spec.loader.exec_module(module)
@@ -24,7 +21,7 @@ def fuzz() -> ModuleType:
 
 
 @pytest.mark.parametrize("kind", ["spec", "config", "saved", "runs", "toml", "arguments"])
-def test_every_item_is_answered_or_refused(fuzz: ModuleType, kind: str, tmp_path: Path) -> None:
+def test_every_item_is_answered_or_refused(fuzz, kind, tmp_path):
     """Times are the script's to judge: nothing here depends on the machine's speed."""
     for number in range(_EACH):
         lines = refusal(fuzz, kind, number, tmp_path)
@@ -35,7 +32,7 @@ def test_every_item_is_answered_or_refused(fuzz: ModuleType, kind: str, tmp_path
             assert "`int`" not in line, "a type of Python is no word of a spec"
 
 
-def refusal(fuzz: ModuleType, kind: str, number: int, folder: Path) -> list[str]:
+def refusal(fuzz, kind, number, folder):
     """The lines with which an item is refused (20 errors, and two about them, at most); none where it is answered."""
     try:
         fuzz.TESTS[kind](random.Random(f"{kind}:{number}"), folder)  # noqa: S311 - reproducible
@@ -44,8 +41,8 @@ def refusal(fuzz: ModuleType, kind: str, number: int, folder: Path) -> list[str]
     return []
 
 
-def test_a_finding_is_found(fuzz: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(rng: random.Random, folder: Path) -> None:
+def test_a_finding_is_found(fuzz, tmp_path, monkeypatch):
+    def broken(rng, folder):
         raise ZeroDivisionError("planted")
 
     monkeypatch.setitem(fuzz.TESTS, "spec", broken)

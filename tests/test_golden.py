@@ -14,15 +14,15 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from helpers import xf
 
-FOLDER: Final = Path(__file__).with_name("golden")
-REPORTS: Final = sorted(FOLDER.glob("*.txt"))
-_VERSIONS: Final = re.compile(r"\b(torch|transformers|xfcost) \d+(?:\.\d+)+")
+FOLDER = Path(__file__).with_name("golden")
+REPORTS = sorted(FOLDER.glob("*.txt"))
+_VERSIONS = re.compile(r"\b(torch|transformers|xfcost) \d+(?:\.\d+)+")
 
 
 class Block(NamedTuple):
@@ -46,19 +46,19 @@ class Block(NamedTuple):
         return _VERSIONS.sub(r"\1 VERSION", "".join(f"{line}\n" for line in lines))
 
 
-def blocks_of(file: Path) -> list[Block]:
+def blocks_of(file):
     """The blocks of a file."""
     parts = re.split(r"^\$ (.*)\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return [Block(line, answer.rstrip("\n") + "\n") for line, answer in zip(parts[::2], parts[1::2], strict=True)]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return Path(shutil.copytree(FOLDER / "files", tmp_path / "here"))
 
 
 @pytest.mark.parametrize("file", REPORTS, ids=lambda file: file.stem)
-def test_commands_print_what_they_printed(file: Path, folder: Path, request: pytest.FixtureRequest) -> None:
+def test_commands_print_what_they_printed(file, folder, request):
     blocks = blocks_of(file)
     today = [block._replace(answer=block.answered(folder)) for block in blocks]
     if request.config.getoption("--rewrite-golden"):
@@ -70,15 +70,14 @@ def test_commands_print_what_they_printed(file: Path, folder: Path, request: pyt
 
 
 # The exact totals of a report's heading.
-_TOTALS: Final = re.compile(r"^([\d,]+) parameters   ([\d,]+) MACs   ([\d,]+) FLOPs", re.MULTILINE)
-_HEADED: Final = [block for file in REPORTS for block in blocks_of(file) if _TOTALS.search(block.answer)]
+_TOTALS = re.compile(r"^([\d,]+) parameters   ([\d,]+) MACs   ([\d,]+) FLOPs", re.MULTILINE)
+_HEADED = [block for file in REPORTS for block in blocks_of(file) if _TOTALS.search(block.answer)]
 
 
 @pytest.mark.parametrize("block", _HEADED, ids=lambda block: block.line)
-def test_the_totals_of_a_heading_are_the_sums_of_the_rows(block: Block, folder: Path) -> None:
+def test_the_totals_of_a_heading_are_the_sums_of_the_rows(block, folder):
     settings, words = block.words()
     rows = json.loads(xf(*words, "--format", "json", cwd=folder, **settings).stdout)["operations"]
     sums = [sum(row[name] * row["times"] for row in rows) for name in ("params", "macs", "flops")]
     shown = _TOTALS.search(block.answer)
-    assert shown is not None
     assert [int(number.replace(",", "")) for number in shown.groups()] == sums

@@ -2,9 +2,8 @@
 
 import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Union
+from typing import Union
 
 import msgspec
 import pytest
@@ -12,18 +11,17 @@ import pytest
 import xfcost
 from cases.layers import LAYER_CASES
 from strategies import cases
-from xfcost.formulas.component import Component, Kinds, Place, tag_of
+from xfcost.formulas.component import tag_of
 from xfcost.formulas.letters import LetteredInt, letter_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import COUNTED
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.full import Full
-from xfcost.spec.grammar import COMPONENT_FIELDS, AnySubLayer, OneOf, Spec, converted
+from xfcost.spec.grammar import AnySubLayer, Spec, converted
 from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import load, preset_files, preset_names
 from xfcost.spec.reader import Source
-from xfcost.spec.schema import clause, json_schema, meanings
+from xfcost.spec.schema import json_schema
 from xfcost.spec.show import _ORDER, expanded_yaml, full_yaml
 from xfcost.torch_models.modules import MODULES
 
@@ -34,7 +32,7 @@ LISTS = (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS)
 
 
 @pytest.mark.parametrize("kinds", LISTS, ids=["MECHANISMS", "EMBEDS", "ENTERS", "SUBLAYERS", "HEADS"])
-def test_a_kind_is_its_class_s_tag_and_has_the_module_of_its_line(kinds: Kinds[Any]) -> None:
+def test_a_kind_is_its_class_s_tag_and_has_the_module_of_its_line(kinds):
     for kind, component in kinds.items():
         assert tag_of(component) == kind
         module = MODULES[component]
@@ -44,7 +42,7 @@ def test_a_kind_is_its_class_s_tag_and_has_the_module_of_its_line(kinds: Kinds[A
 
 
 @pytest.mark.parametrize("folder", ["mechanisms", "layers"])
-def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder: str) -> None:
+def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder):
     lines = [names for kinds in LISTS if kinds.package == f"xfcost.{folder}" for names in kinds.names.values()]
     for place, written in zip(
         (PACKAGE / folder, PACKAGE / "torch_models" / folder), zip(*lines, strict=True), strict=True
@@ -53,7 +51,7 @@ def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder: 
 
 
 SPEC = {"name": "x", "input": {"kind": "vectors", "channels": 8}}
-WRONG: list[Any] = [
+WRONG = [
     5, "full", [], {}, {"heads": 2}, {"kind": "ful"}, {"kind": 3}, {"kind": None}, {"kind": ["full"]}, {"kind": "full"},
     {"kind": "full", "heads": "two"}, {"kind": "full", "heads": 2, "hands": 3},
     {"kind": "full", "heads": 2, "a - at `$.b`": 3}, {"kind": "full", "heads": 2, "residual": {"norm": "no"}},
@@ -63,8 +61,8 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
-def test_a_bad_component_is_refused_as_by_a_union_of_all_classes(value: Any) -> None:
-    union = Union[tuple(AnySubLayer.components())]  # type: ignore[attr-defined] # noqa: UP007 - made of a list
+def test_a_bad_component_is_refused_as_by_a_union_of_all_classes(value):
+    union = Union[tuple(AnySubLayer.components())]  # noqa: UP007 - made of a list
     place = ("stages", 0, "block", 0)
     spec = {**SPEC, "stages": [{"dim": 8, "depth": 1, "block": [value]}]}
     with pytest.raises(msgspec.ValidationError) as plain:
@@ -75,23 +73,16 @@ def test_a_bad_component_is_refused_as_by_a_union_of_all_classes(value: Any) -> 
     assert str(spec_error(str(ours.value), spec, Source("x"))) == str(expected)
 
 
-def test_both_parts_of_a_path_are_one() -> None:
+def test_both_parts_of_a_path_are_one():
     stage = {"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": "two"}]}
     spec = {**SPEC, "stages": [stage]}
     with pytest.raises(msgspec.ValidationError, match=r"got `str` - at `\$\.stages\[0\]\.block\[0\]\.heads`$"):
         converted(spec, Spec)
 
 
-def test_a_field_knows_its_kinds() -> None:
-    assert all(isinstance(field, OneOf) for field in COMPONENT_FIELDS)
-    assert AnySubLayer.kinds() == [*MECHANISMS, *SUBLAYERS]  # type: ignore[attr-defined]
-    assert AnySubLayer.component("full") is Full  # type: ignore[attr-defined]
-    assert AnySubLayer.component("patch") is None  # type: ignore[attr-defined]
-
-
 # Every whole number in a spec that changes what a row costs has a letter in orders, or is declared a constant ─────────
 
-PLACES: dict[type[Component], list[tuple[Component, Place]]] = {}
+PLACES = {}
 for one in cases(fused=(False,)):
     PLACES.setdefault(type(one.component), []).append((one.component, one.place))
 for one in LAYER_CASES:
@@ -100,7 +91,7 @@ for one in LAYER_CASES:
 UNDECLARED = {"moe": {"groups.count", "shared.count"}}
 
 
-def changed(struct: Any) -> Iterator[tuple[list[str], Any]]:
+def changed(struct):
     """(path of a field, the struct with another whole number there), of every field that takes one."""
     for field in struct.__struct_fields__:
         value = getattr(struct, field)
@@ -116,7 +107,7 @@ def changed(struct: Any) -> Iterator[tuple[list[str], Any]]:
                 yield [field], found
 
 
-def others(value: Any) -> list[Any]:
+def others(value):
     """Other whole numbers, or lists of them; None may stand for either."""
     if isinstance(value, list):
         return [[one + 1 for one in value], [one * 2 for one in value]] if value and type(value[0]) is int else []
@@ -125,21 +116,21 @@ def others(value: Any) -> list[Any]:
     return [value + 1, value + 2, value * 2, value - 1] if type(value) is int else []
 
 
-def declared(component: Component, place: Place, path: list[str]) -> bool:
+def declared(component, place, path):
     """Has the field at the path a letter, or is it declared a constant?"""
     *inner, field = path
-    struct: Any = functools.reduce(getattr, inner, component.in_letters(place)[0])
+    struct = functools.reduce(getattr, inner, component.in_letters(place)[0])
     value = getattr(struct, field)
     return isinstance(value, LetteredInt) or bool(letter_of(type(struct), field, listed=isinstance(value, list)))
 
 
-def costs(component: Component, place: Place) -> dict[str, dict[str, int]]:
+def costs(component, place):
     return {row.path: {name: getattr(row, name) for name in COUNTED} for row in component.operations(place)}
 
 
 @pytest.mark.parametrize("kind", PLACES, ids=tag_of)
-def test_a_number_that_changes_a_cost_has_a_letter_or_is_a_constant(kind: type[Component]) -> None:
-    missing: dict[str, str] = {}
+def test_a_number_that_changes_a_cost_has_a_letter_or_is_a_constant(kind):
+    missing = {}
     for component, place in PLACES[kind]:
         before = costs(component, place)
         for path, other in changed(component):
@@ -156,7 +147,7 @@ def test_a_number_that_changes_a_cost_has_a_letter_or_is_a_constant(kind: type[C
     assert missing.keys() == UNDECLARED.get(tag_of(kind), set()), (told, missing)
 
 
-def test_every_kind_is_tried() -> None:
+def test_every_kind_is_tried():
     layers = {layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values()}
     assert set(PLACES) == layers | set(MECHANISMS.values())
 
@@ -166,7 +157,7 @@ def test_every_kind_is_tried() -> None:
 LONGEST = 160
 
 
-def properties() -> Iterator[tuple[str, str, str | None]]:
+def properties():
     """(definition, property, description) of all properties in the schema."""
     for name, definition in json_schema()["$defs"].items():
         for key, found in definition.get("properties", {}).items():
@@ -185,76 +176,29 @@ def test_every_property_of_the_schema_says_what_it_means_in_a_short_sentence():
             assert text.endswith((".", ".)")), (name, key, text)
 
 
-class Base(msgspec.Struct, tag_field="kind", tag="base"):
-    """The base."""
-
-    width: int = 1
-    """The width."""
-    depth: int = 1
-    """The depth."""
-    bare: int = 1
-
-
-class Derived(Base, tag="derived"):
-    """The derived one.
-
-    More of it.
-    """
-
-    width: int = 2
-    depth: int = 2
-    """Another depth,
-    on two lines."""
-    renamed: int = msgspec.field(default=1, name="written")
-    """The renamed field."""
-
-
-def test_a_field_takes_the_sentence_of_the_nearest_class_that_has_one():
-    assert meanings(Base) == {"kind": "The base.", "width": "The width.", "depth": "The depth."}
-    assert meanings(Derived) == {
-        "kind": "The derived one.",
-        "width": "The width.",
-        "depth": "Another depth, on two lines.",
-        "written": "The renamed field.",
-    }
-
-
-@pytest.mark.parametrize(
-    ("meaning", "within"),
-    [
-        ("Head width d_k; d/h by default.", "head width d_k"),
-        ("A learned table. Every layer has its own.", "a learned table"),
-        ("RMS norm of the output.", "RMS norm of the output"),
-        ("`gelu` is exact.", "`gelu` is exact"),
-    ],
-)
-def test_a_meaning_within_a_message(meaning, within):
-    assert clause(meaning) == within
-
-
 # `xfcost show`: the spec that `extends` and `set` resolve to, with every default, or as its files are written ─────────
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def write(name: str, text: str) -> str:
+def write(name, text):
     Path(name).write_text(text, encoding="utf-8")
     return name
 
 
-def loaded_again(text: str) -> Spec:
+def loaded_again(text):
     return load(write("again.yaml", text)).spec
 
 
-def alone(name: str) -> Spec:
+def alone(name):
     return msgspec.structs.replace(load(name).spec, extends=None, set={})
 
 
-def keys(text: str) -> list[str]:
+def keys(text):
     return re.findall(r"^([a-z]+):", text, re.MULTILINE)
 
 
-def test_the_expanded_text_of_every_preset_is_the_same_model() -> None:
+def test_the_expanded_text_of_every_preset_is_the_same_model():
     for name in preset_names():
         text = expanded_yaml(name)
         assert loaded_again(text) == alone(name), name
@@ -262,24 +206,18 @@ def test_the_expanded_text_of_every_preset_is_the_same_model() -> None:
 
 
 @pytest.mark.parametrize("name", {file.parent: name for name, file in preset_files().items()}.values())
-def test_the_full_text_is_the_same_model_with_every_default(name: str) -> None:
+def test_the_full_text_is_the_same_model_with_every_default(name):
     text = full_yaml(name)
     assert loaded_again(text) == alone(name)
     assert set(keys(text)) >= set(keys(expanded_yaml(name)))
     assert not re.search(r": (null|\[\])", text)
 
 
-def test_only_the_full_text_has_what_no_file_says() -> None:
-    for default in ("shift: 0", "act: gelu", "form: ordinary"):
-        assert default in full_yaml("swin-s")
-        assert default not in expanded_yaml("swin-s")
-
-
-def test_it_has_the_keys_of_a_spec_in_one_order() -> None:
+def test_it_has_the_keys_of_a_spec_in_one_order():
     assert {*_ORDER, "extends", "set"} == {field.name for field in msgspec.structs.fields(Spec)}
 
 
-def test_a_file_that_only_sets_is_expanded() -> None:
+def test_a_file_that_only_sets_is_expanded():
     text = preset_files()["vit-b16"].read_text(encoding="utf-8")
     name = write("set.yaml", text + "set: {stages.0.depth: 3}\n")
     assert expanded_yaml(name).startswith("# Expanded: set.yaml. As written")
@@ -292,14 +230,14 @@ def test_a_file_that_only_sets_is_expanded() -> None:
     ("setting", "value"),
     [("stages.0.block.0: {kind: nystrom, heads: 12, landmarks: 64, conv: null}", "conv: null"), ("paper: null", None)],
 )
-def test_null_stays_where_it_is_not_the_default(shown: Any, setting: str, value: str | None) -> None:
+def test_null_stays_where_it_is_not_the_default(shown, setting, value):
     name = write("variant.yaml", f"extends: common-full\nset:\n  {setting}\n")
     assert loaded_again(shown(name)) == alone(name)
     assert re.findall(r"\w+: null", shown(name)) == ([value] if value else [])
 
 
 @pytest.mark.parametrize("shown", [expanded_yaml, full_yaml])
-def test_what_a_terminal_would_obey_is_escaped_and_read_back(shown: Any) -> None:
+def test_what_a_terminal_would_obey_is_escaped_and_read_back(shown):
     bad = r"\x1b[2J\u202egnp.exe\x7f \U000e0041" + " and more words" * 12
     name = write("bad.yaml", f'extends: vit\nnotes: "{bad}"\nset: {{stages.0.depth: 3}}\n')
     text = shown(name)

@@ -1,35 +1,24 @@
 """Hierarchical vision transformers: PVT, Twins and CvT."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
 from torch.nn import functional
 
 import transformers_models as hf
-from cases.base import Case
-from compared import given, referred
-from contract import OneStage
 from places import at, rows_of
 from references.local import windows
-from specs import architecture_of, counted
+from specs import counted
 from transformers_models import CLASSES, TheirWeights, compare, ours_of, theirs_of
-from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.spatial_reduction import ConvAttention, SpatialReduction
-from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.tracing.trace import trace
 
 # Spatial-reduction attention, PVT and PVT v2 ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("pooled", range(1, 9))
 @pytest.mark.parametrize("side", range(1, 20))
-def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
+def test_an_adaptive_pool_is_as_torch_cuts_it(side, pooled):
     cut = windows((side,), pooled)
     found = rows_of(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
     assert found.flops == sum(map(len, cut))
@@ -39,54 +28,7 @@ def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
     torch.testing.assert_close(functional.adaptive_avg_pool1d(numbers[None], pooled)[0], means)
 
 
-@pytest.mark.parametrize(
-    ("pool", "shape", "size", "flops"),
-    [
-        # 5 to 3: 7 tokens enter, 4 to 3: 6; twice as many samples, 6 columns each
-        (functional.adaptive_avg_pool1d, (2, 6, 5), (3,), 2 * 6 * 7),
-        (functional.adaptive_avg_pool2d, (2, 6, 5, 4), (3, 3), 2 * 6 * 7 * 6),
-        (functional.adaptive_avg_pool3d, (2, 6, 5, 4, 2), (3, 3, 2), 2 * 6 * 7 * 6 * 2),
-    ],
-)
-def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size: tuple[int, ...], flops: int) -> None:
-    class Pools(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return pool(x, size)
-
-    for device in ("cpu", "meta"):
-        found = trace(Pools(), (torch.ones(shape, device=device),))
-        assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
-
-
-def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
-    component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
-    assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
-    module = MODULES[SpatialReduction](component, spot).double().eval()
-    x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
-    changed = x_BND.clone()
-    changed[:, 4] += 1  # the end of the first row
-    with torch.no_grad():
-        differs = (module(x_BND) != module(changed)).any(-1)[0]
-        torch.testing.assert_close(module(changed), referred(Case(component, spot), given(module), changed))
-    assert differs.nonzero().flatten().tolist() == [4]
-
-
-def test_pvt_on_other_grids() -> None:
-    # 40×40 tokens: 40, 20, 10 and 5 along each side, patches of 8, 4 and 2; every table has a row per token, the last
-    # one for the class token too.
-    architecture = architecture_of("pvt-tiny", tokens=(1600,))
-    ledger = count(architecture)
-    keys = [row.reads_tokens for row in ledger.rows if row.operation == "scores"]
-    assert keys == [25, 25, 25, 26]
-    bound = {row.path: row.params for row in ledger.rows if row.bound}
-    assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
-    assert counted("pvt-v2-b0").bound_params == 0
-    # without the class token, as comparisons on the grid alone ask for
-    alone = counted("pvt-tiny", extra_tokens=False)
-    assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
-
-
-PVT_SMALL: dict[str, Any] = {
+PVT_SMALL = {
     "hidden_sizes": [6, 12, 12, 24],
     "depths": [1, 2, 1, 2],
     "num_attention_heads": [1, 2, 3, 4],
@@ -94,7 +36,7 @@ PVT_SMALL: dict[str, Any] = {
 }
 
 
-def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str) -> None:
+def put_attention(mixer, weights, theirs):
     weights.put(mixer.q, f"{theirs}.query")
     weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
     if mixer.reduce is not None:
@@ -107,10 +49,10 @@ def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str) -> None:
 # Convolutional feed-forward networks, depthwise convolutions and PVT v2 ───────────────────────────────────────────────
 
 
-def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
+def pvt_v2_spec(size, reductions):
     """Linear where no reductions are given."""
 
-    def stage(number: int) -> dict[str, Any]:
+    def stage(number):
         reduced = {"reduction": reductions[number]} if reductions else {"pooled": 7}
         dim, depth, heads, ratio = (sizes[number] for sizes in PVT_SMALL.values())
         mixer = {"kind": "spatial_reduction", "heads": heads} | reduced
@@ -126,7 +68,7 @@ def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
     }
 
 
-def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
+def copied_pvt_v2(theirs, ours):
     weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     for index, stage in enumerate(stream.stages):
         there = f"pvt_v2.encoder.layers.{index}"
@@ -159,7 +101,7 @@ def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
         (112, None),  # 28×28, 14×14, 7×7, 4×4
     ],
 )
-def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, attention: str, tmp_path: Path) -> None:
+def test_pvt_v2_with_their_weights(size, reductions, attention, tmp_path):
     theirs = hf.theirs_of(
         "PvtV2ForImageClassification", **PVT_SMALL, image_size=size, sr_ratios=reductions or [1] * 4,
         linear_attention=not reductions, layer_norm_eps=hf.EPS, num_labels=hf.CLASSES,
@@ -177,67 +119,18 @@ PRINTED = {
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED.items())
-def test_the_printed_figures_leave_out_the_products_of_attention(name: str, printed: float) -> None:
+def test_the_printed_figures_leave_out_the_products_of_attention(name, printed):
     ledger = counted(name)
     products = ("scores", "weighted_sum")
     assert round(ledger.total("macs", lambda row: row.operation not in products) / 1e9, 1) == printed
     assert round(ledger.total("macs") / 1e9, 1) > printed
 
 
-def test_positions_stand_behind_the_first_block_of_every_stage_alone() -> None:
-    for name in PRINTED:
-        encoders = [row for row in counted(name).rows if row.operation == "conv" and "blocks" in row.path]
-        assert [(row.path, row.times) for row in encoders] == [(f"stages.{i}.blocks.0.2.conv", 1) for i in range(4)]
-        assert {row.mixing for row in encoders} == {"local"}
-
-
-def spec(size: int) -> dict[str, Any]:
-    """Twins-SVT, small: windows of 2, patches of 4, 2 and 1."""
-
-    def stage(number: int) -> dict[str, Any]:
-        local, mlp = {"kind": "window", "size": 2, "heads": 2, "bias": "none"}, {"kind": "mlp", "ratio": 2}
-        pooled = {"kind": "spatial_reduction", "heads": 2, "reduction": [4, 2, 1][number]}
-        positions = {"kind": "depthwise_conv", "residual": {"norm": "none"}}
-        enter = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}] if number else []
-        return {"enter": enter, "dim": 6 * 2**number, "blocks": [[local, mlp, positions], [pooled, mlp]]}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
-        "stages": [stage(number) for number in range(3)],
-        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
-    }
-
-
-def test_two_blocks_read_everything(tmp_path: Path) -> None:
-    _, live = ours_of(spec(32), tmp_path)
-    stage = live.model.get_submodule("streams.0.stages.0")
-    x = torch.zeros(1, 64, 6)
-    assert {len(reads) for reads in probe(OneStage(stage), (x,)).reads} == {64}
-    # The first alone: a window, its neighbours by the position encoding, a kernel wide. A corner's 2×2 window and those
-    # that touch it: 4×4 tokens.
-    del stage.run[1]
-    first = probe(OneStage(stage), (x,)).reads
-    assert first[0] == frozenset(8 * y + x for y in range(2) for x in range(2))
-    assert first[9] == frozenset(8 * y + x for y in range(4) for x in range(4))
-
-
 # Attention with convolutional projections and CvT ─────────────────────────────────────────────────────────────────────
 
 
-def test_a_query_is_made_of_its_neighbours() -> None:
-    component, spot = ConvAttention(heads=1), at(4, 5, special=1)
-    module = MODULES[ConvAttention](component, spot).double().eval()
-    seen = probe(module.q, (torch.zeros(1, 21, 6),)).reads
-    assert seen[0] == frozenset({0})  # the special token goes round the convolution
-    assert seen[1] == frozenset({1, 2, 6, 7})
-    keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
-    assert len(keys) == 7
-    assert frozenset().union(*keys) == frozenset(range(21))
-
-
 @pytest.mark.parametrize("half", range(4))
-def test_up_to_that_stride_the_keys_read_every_token(half: int) -> None:
+def test_up_to_that_stride_the_keys_read_every_token(half):
     for side in range(1, 12):
         component = ConvAttention(heads=1, size=2 * half + 1, kv_stride=half + 1)
         component.check(Place(grid=Grid((side,)), dim=1, out_dim=1))
@@ -246,14 +139,7 @@ def test_up_to_that_stride_the_keys_read_every_token(half: int) -> None:
         assert read == set(range(side))
 
 
-def test_cvt_on_other_grids() -> None:
-    # 30×30 tokens in the first stage, 15×15 and 8×8 behind: keys at every second position.
-    ledger = counted("cvt-13", tokens=(900,))
-    assert [row.reads_tokens for row in ledger.rows if row.operation == "scores"] == [225, 64, 17]
-    assert ledger.bound_params == 0
-
-
-CVT_SMALL: dict[str, Any] = {
+CVT_SMALL = {
     "embed_dim": [6, 12, 24],
     "num_heads": [1, 2, 3],
     "depth": [1, 2, 3],  # no fewer than the number of the stage: their drop rates want it
@@ -261,10 +147,10 @@ CVT_SMALL: dict[str, Any] = {
 }
 
 
-def cvt_spec(size: int) -> dict[str, Any]:
-    def stage(number: int) -> dict[str, Any]:
+def cvt_spec(size):
+    def stage(number):
         dim, heads, depth, ratio = (sizes[number] for sizes in CVT_SMALL.values())
-        enter: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}] if number else []
+        enter = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}] if number else []
         enter += [{"kind": "class_token"}] if number == 2 else []
         block = [{"kind": "conv_attention", "heads": heads}, {"kind": "mlp", "ratio": ratio}]
         return {"enter": enter, "dim": dim, "depth": depth, "block": block}
@@ -277,7 +163,7 @@ def cvt_spec(size: int) -> dict[str, Any]:
     }
 
 
-def copied_cvt(theirs: nn.Module, ours: Any) -> None:
+def copied_cvt(theirs, ours):
     statistics = {name: buffer for name, buffer in theirs.named_buffers() if "running" in name}
     noise = torch.Generator().manual_seed(4)
     for buffer in statistics.values():
@@ -314,7 +200,7 @@ def copied_cvt(theirs: nn.Module, ours: Any) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("size", [32, 58])  # 8×8, 4×4, 2×2; 14×14, 7×7, 4×4
-def test_cvt_with_their_weights(size: int, attention: str, tmp_path: Path) -> None:
+def test_cvt_with_their_weights(size, attention, tmp_path):
     theirs = theirs_of("CvtForImageClassification", **CVT_SMALL, num_labels=CLASSES)
     ours = ours_of(cvt_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
     compare(theirs, ours, copied_cvt, tolerance=1e-10)

@@ -1,17 +1,13 @@
 """Results at Python's prompt, a short line each, and in a notebook, on light and dark themes."""
 
 import re
-from contextlib import closing
 
 import pytest
 from rich.text import Text
 
 import xfcost
-from measured import HEADER, row
 from pages import linear
-from xfcost.ledger.runs_file import RunsFile
 from xfcost.report.console import COLOURS, rich_html, style_sheet
-from xfcost.report.style import TERMINAL
 
 # Backgrounds of outputs: the browser, JupyterLab, VS Code and GitHub.
 LIGHT = ("#ffffff", "#f8f8f8")
@@ -62,10 +58,6 @@ def test_without_a_theme_colours_are_the_light_ones():
     assert style_sheet().startswith(f".xfcost{{--xfcost-blue:{COLOURS['blue'][0]};")
 
 
-def test_every_kind_has_a_colour():
-    assert {colour for colour in TERMINAL.values() if colour} <= set(COLOURS)
-
-
 def test_styles_become_css_and_text_stays_text():
     text = Text.assemble(("a<b", "bold red"), ("&", "dim"), " plain")
     body = rich_html(lambda width: text).partition("<pre")[2].partition(">")[2]
@@ -109,17 +101,6 @@ RESULTS = {
 def test_a_result_is_a_line(line):
     result = RESULTS[line]()
     assert repr(result) == str(result) == f"<{line}>"
-
-
-def test_a_diff_of_measurements_is_a_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name, sizes in (("a.jsonl", (64, 128)), ("b.jsonl", (64,))):
-        with closing(RunsFile(tmp_path / name, HEADER, lambda text: None)) as runs:
-            for size in sizes:
-                runs.append(row("A", size))
-    assert repr(xfcost.diff("a.jsonl", "b.jsonl")) == (
-        "<RunsDiff a.jsonl -> b.jsonl: 1 row of both, 1 only before, 0 only after>"
-    )
 
 
 def test_a_line_is_short_and_printable_whatever_the_name():

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +22,6 @@ from xfcost.counting.forward import count
 from xfcost.importing.convert import FAMILIES, family_of
 from xfcost.importing.family import COST_FREE, SUPPORTED_VALUES
 from xfcost.ledger.errors import SpecError
-from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
@@ -58,7 +56,7 @@ _SWIN = {
     "num_labels": 5,
 }  # fmt: skip
 # model_type -> small fields
-TINY: dict[str, dict[str, Any]] = {
+TINY = {
     "bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT,
     "distilbert": {
         "vocab_size": 29, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20, "max_position_embeddings": 16,
@@ -86,24 +84,24 @@ EACH = [(kind, name) for kind in FAMILIES for name in family_of(kind).architectu
 SCANS = ("mamba", "mamba2")
 
 
-def config(folder: Path, kind: str, architecture: str, **more: Any) -> tuple[Path, dict[str, Any]]:
+def config(folder, kind, architecture, **more):
     values = {"model_type": kind, "architectures": [architecture]} | TINY[kind] | more
     return write(folder, values), values
 
 
-def two_labels(architecture: str) -> dict[str, int]:
+def two_labels(architecture):
     """Where an answer starts and where it ends: transformers runs those heads with no others."""
     return {"num_labels": 2} if "bert" in architecture.lower() and "Question" in architecture else {}
 
 
-def run_of(kind: str, architecture: str) -> Run:
+def run_of(kind, architecture):
     """N tokens; an image has its own."""
     if "vocab_size" not in TINY[kind]:
         return Run()
     return Run(tokens=(TOKENS, 7) if kind in ("t5", "mt5") and not architecture.endswith("EncoderModel") else (TOKENS,))
 
 
-def their_macs(model: Any, values: dict[str, Any], run: Run) -> int:
+def their_macs(model, values, run):
     """By torch's counter, on the CPU and eager, where it sees attention."""
     if run.tokens is None:
         size = values.get("image_size", 224)
@@ -134,7 +132,7 @@ _OTHER_DEEPSEEK = {
 }  # fmt: skip
 # its last stage has 15/2, rounded up: 8·8 tokens; 6·2.25 is rounded down
 _OTHER_SWIN = {"image_size": 30, "window_size": 6, "mlp_ratio": 2.25, "qkv_bias": False, "depths": [1, 4]}
-OTHER: dict[str, dict[str, Any]] = {
+OTHER = {
     "bert": _OTHER_BERT | {"type_vocab_size": 3},
     "roberta": _OTHER_BERT | {"type_vocab_size": 3, "tie_word_embeddings": False},
     "distilbert": {"dim": 10, "n_heads": 2, "hidden_dim": 23, "n_layers": 3, "sinusoidal_pos_embds": True},
@@ -171,7 +169,7 @@ OTHER: dict[str, dict[str, Any]] = {
     [pytest.param(kind, name, two_labels(name), id=f"tiny-{kind}-{name}") for kind, name in EACH]
     + [pytest.param(kind, family_of(kind).architectures[0], more, id=f"other-{kind}") for kind, more in OTHER.items()],
 )
-def test_fields_have_their_parameters_and_macs(kind: str, architecture: str, more: Any, tmp_path: Path) -> None:
+def test_fields_have_their_parameters_and_macs(kind, architecture, more, tmp_path):
     path, values = config(tmp_path, kind, architecture, **more)
     run = run_of(kind, architecture)
     ledger, model = ours(path, run), theirs(values, architecture, "cpu")
@@ -187,7 +185,7 @@ TRACED = [
 
 
 @pytest.mark.parametrize(("kind", "architecture"), TRACED)
-def test_the_spec_runs_and_every_row_is_what_the_trace_sees(kind: str, architecture: str, tmp_path: Path) -> None:
+def test_the_spec_runs_and_every_row_is_what_the_trace_sees(kind, architecture, tmp_path):
     path, _ = config(tmp_path, kind, architecture, **two_labels(architecture))
     _, architecture_ = placed(path, run_of(kind, architecture)._replace(batch=2))
     exact(reconciled(count(architecture_), *build(architecture_)))
@@ -200,7 +198,7 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("*.json"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_full_config_has_their_parameters(name: str, tmp_path: Path) -> None:
+def test_a_full_config_has_their_parameters(name, tmp_path):
     path = Path(shutil.copy(CONFIGS / f"{name}.json", tmp_path))
     values = json.loads(path.read_text())
     assert ours(path).total("params") == parameters(theirs(values, values["architectures"][0]))
@@ -219,7 +217,7 @@ WORKED_OUT = {
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_missing_fields_are_their_defaults(kind: str) -> None:
+def test_missing_fields_are_their_defaults(kind):
     known = transformers.AutoConfig.for_model(kind)
     family = family_of(kind)()
     for field in fields(family):
@@ -235,7 +233,7 @@ def test_missing_fields_are_their_defaults(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_every_field_of_a_config_that_transformers_saves_is_known(kind: str, tmp_path: Path) -> None:
+def test_every_field_of_a_config_that_transformers_saves_is_known(kind, tmp_path):
     """Nothing that it writes by itself is refused."""
     config = transformers.AutoConfig.for_model(kind, **TINY[kind])
     config.architectures = [family_of(kind).architectures[0]]
@@ -247,7 +245,7 @@ def test_every_field_of_a_config_that_transformers_saves_is_known(kind: str, tmp
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_no_field_is_both_supported_and_left_out(kind: str) -> None:
+def test_no_field_is_both_supported_and_left_out(kind):
     family = family_of(kind)
     own = set(family.__struct_fields__) | set(family.aliases)
     assert not own & (family.cost_free | set(family.mirrors))
@@ -255,7 +253,7 @@ def test_no_field_is_both_supported_and_left_out(kind: str) -> None:
     assert set(transformers.GenerationConfig._get_default_generation_params()) <= COST_FREE
 
 
-def test_heads_are_as_wide_as_the_config_says(tmp_path: Path) -> None:
+def test_heads_are_as_wide_as_the_config_says(tmp_path):
     """Mistral NeMo: 32 heads of 128 in a width of 5120; its checkpoint has 12,247,782,400 parameters."""
     fields = {"hidden_size": 5120, "head_dim": 128, "vocab_size": 131_072, "num_hidden_layers": 40}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mistral", "sliding_window": None} | fields))
@@ -263,11 +261,10 @@ def test_heads_are_as_wide_as_the_config_says(tmp_path: Path) -> None:
     assert 40 * layer + 2 * 131_072 * 5120 + 5120 == 12_247_782_400
     ledger = analyze(str(tmp_path / "config.json"), mode="decode", N=100, trace=False)
     assert ledger.total("params") == 12_247_782_400
-    assert ledger.cache is not None
     assert ledger.cache.bytes_per_token == 40 * 2 * 8 * 128 * ledger.bytes_per_element
 
 
-def numbers(*names: str, low: int = 1, high: int = 24) -> dict[str, st.SearchStrategy[Any]]:
+def numbers(*names, low=1, high=24):
     return dict.fromkeys(names, st.integers(low, high))
 
 
@@ -315,7 +312,7 @@ _ANY_SWIN = {
     "mlp_ratio": st.sampled_from([1.5, 2.0, 4.0]), "qkv_bias": MAYBE, "hidden_act": ACTS,
     "use_absolute_embeddings": MAYBE,
 }  # fmt: skip
-DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+DRAWN = {
     "bert": _ANY_BERT,
     "roberta": _ANY_BERT,
     "xlm-roberta": _ANY_BERT,
@@ -364,14 +361,14 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }  # fmt: skip
 
 
-def test_every_family_is_tried() -> None:
+def test_every_family_is_tried():
     assert TINY.keys() == DRAWN.keys() == FAMILIES.keys()
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_fields_give_their_parameters_or_are_refused_by_name(kind: str, data: st.DataObject) -> None:
+def test_any_fields_give_their_parameters_or_are_refused_by_name(kind, data):
     drawn = data.draw(st.fixed_dictionaries({}, optional=DRAWN[kind]))
     architecture = data.draw(st.sampled_from(family_of(kind).architectures))
     values = {"model_type": kind, "architectures": [architecture]} | TINY[kind] | drawn
@@ -391,7 +388,7 @@ def test_any_fields_give_their_parameters_or_are_refused_by_name(kind: str, data
 
 
 @pytest.mark.parametrize(("dense", "layers"), [(0, 2), (1, 2), (2, 2), (3, 2), (5, 1)])
-def test_a_deepseek_of_fewer_layers_than_dense_ones_has_no_experts(dense: int, layers: int, tmp_path: Path) -> None:
+def test_a_deepseek_of_fewer_layers_than_dense_ones_has_no_experts(dense, layers, tmp_path):
     values = {"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"]} | TINY["deepseek_v3"]
     values |= {"first_k_dense_replace": dense, "num_hidden_layers": layers}
     ledger = ours(write(tmp_path, values))
@@ -410,7 +407,7 @@ SCALED = {"rope_type": "linear", "factor": 2.0}
         ({"rope_theta": 3e5, "rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
     ],
 )  # fmt: skip
-def test_theta_is_that_of_the_config_wherever_it_stands(rope: dict[str, Any], theta: float, tmp_path: Path) -> None:
+def test_theta_is_that_of_the_config_wherever_it_stands(rope, theta, tmp_path):
     values = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]} | TINY["llama"] | rope
     _, architecture = placed(write(tmp_path, values))
     attention = [part.component for part, *_ in architecture.parts() if hasattr(part.component, "rope_base")]
@@ -419,21 +416,21 @@ def test_theta_is_that_of_the_config_wherever_it_stands(rope: dict[str, Any], th
     assert transformers.AutoConfig.for_model(**fields).rope_parameters["rope_theta"] == theta
 
 
-def _components(kind: str, architecture: str, folder: Path, **more: Any) -> list[Any]:
+def _components(kind, architecture, folder, **more):
     """Of the spec that a small config makes."""
     _, made = placed(write(folder, {"model_type": kind, "architectures": [architecture]} | TINY[kind] | more))
     return [part.component for part, *_ in made.parts()]
 
 
 @pytest.mark.parametrize("size", [3, 4, 7])
-def test_windows_are_shifted_as_theirs_are(size: int, tmp_path: Path) -> None:
+def test_windows_are_shifted_as_theirs_are(size, tmp_path):
     name, fields = "SwinForImageClassification", {"window_size": size}
     swin = theirs({"model_type": "swin"} | TINY["swin"] | fields, name).swin
     shifts = {block.shift_size for layer in swin.encoder.layers for block in layer.blocks}
     assert {one.shift for one in _components("swin", name, tmp_path, **fields) if hasattr(one, "shift")} == shifts
 
 
-def test_windows_that_theirs_clips_to_an_odd_grid_halved_are_refused(tmp_path: Path) -> None:
+def test_windows_that_theirs_clips_to_an_odd_grid_halved_are_refused(tmp_path):
     """15 tokens along an axis become 8, and theirs are cut into windows of 15 // 2, padded."""
     name, fields = "Swinv2ForImageClassification", {"image_size": 30, "window_size": 8}
     model = theirs({"model_type": "swinv2"} | TINY["swinv2"] | fields, name)
@@ -445,14 +442,14 @@ def test_windows_that_theirs_clips_to_an_odd_grid_halved_are_refused(tmp_path: P
 
 
 @pytest.mark.parametrize("fields", [{}, {"scale_attn_weights": False}, {"scale_attn_weights": True}])
-def test_gpt2_s_scores_are_scaled_where_theirs_are(fields: dict[str, bool], tmp_path: Path) -> None:
+def test_gpt2_s_scores_are_scaled_where_theirs_are(fields, tmp_path):
     (attention,) = (one for one in _components("gpt2", "GPT2Model", tmp_path, **fields) if hasattr(one, "scaled"))
     their_block = theirs({"model_type": "gpt2"} | TINY["gpt2"] | fields, "GPT2Model").h[0].attn
     assert attention.scaled == their_block.scale_attn_weights
 
 
 @pytest.mark.parametrize("fields", [(32, 64), (32, 128), (16, 128), (8, 20)])
-def test_t5_s_buckets_reach_as_far_as_theirs(fields: tuple[int, int], tmp_path: Path) -> None:
+def test_t5_s_buckets_reach_as_far_as_theirs(fields, tmp_path):
     names = ("relative_attention_num_buckets", "relative_attention_max_distance")
     given = dict(zip(names, fields, strict=True))
     biases = [getattr(one, "bias", None) for one in _components("t5", "T5EncoderModel", tmp_path, **given)]
@@ -468,9 +465,7 @@ def test_t5_s_buckets_reach_as_far_as_theirs(fields: tuple[int, int], tmp_path: 
         ("deepseek_v3", {"norm_topk_prob": False, "routed_scaling_factor": 1.0}, (False, None)),
     ],
 )
-def test_weights_of_experts_are_normalized_and_scaled_as_the_config_says(
-    kind: str, fields: dict[str, Any], expected: tuple[bool, float | None], tmp_path: Path
-) -> None:
+def test_weights_of_experts_are_normalized_and_scaled_as_the_config_says(kind, fields, expected, tmp_path):
     name = family_of(kind).architectures[0]
     (moe,) = (one for one in _components(kind, name, tmp_path, **fields) if hasattr(one, "normalize"))
     assert (moe.normalize, moe.scale) == expected
@@ -479,13 +474,7 @@ def test_weights_of_experts_are_normalized_and_scaled_as_the_config_says(
 
 
 @pytest.mark.parametrize(("window", "noted"), [(15, True), (16, False), (17, False)])
-def test_a_window_is_noted_where_it_is_shorter_than_the_context(window: int, noted: bool, tmp_path: Path) -> None:
+def test_a_window_is_noted_where_it_is_shorter_than_the_context(window, noted, tmp_path):
     values = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]} | TINY["mistral"]  # 16 positions
     spec, _ = placed(write(tmp_path, values | {"sliding_window": window}))
     assert ("notes" in spec.data) == noted
-
-
-def test_a_spec_made_is_as_good_as_one_written(tmp_path: Path) -> None:
-    path = write(tmp_path, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
-    assert ours(path).total("params") == 124_439_808
-    assert load(str(path.with_suffix(".yaml")), ["stages.0.depth=1"]).spec.stages[0].depth == 1

@@ -3,13 +3,11 @@
 Systems are the presets, the published models, a spec around every example of every mechanism, and random decoders.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings
@@ -26,14 +24,14 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_names
 from xfcost.spec.models import models
 
-COUNTS: Final = ("params", "active_params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")
-CACHED: Final = ("prefill", "decode", "generate")
-FORMATS: Final = st.sampled_from([None, "int8", "fp8", "int4", "mxfp4"])
-DEVICE: Final = "h100-sxm"
-SMALL: Final = st.integers(1, 6)
+COUNTS = ("params", "active_params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")
+CACHED = ("prefill", "decode", "generate")
+FORMATS = st.sampled_from([None, "int8", "fp8", "int4", "mxfp4"])
+DEVICE = "h100-sxm"
+SMALL = st.integers(1, 6)
 
 
-def examined(examples: int) -> settings:
+def examined(examples):
     """The same examples on every machine, however slow; the first that fails is short enough."""
     return settings(
         derandomize=True,
@@ -49,7 +47,7 @@ def examined(examples: int) -> settings:
 
 
 @st.composite
-def decoders(draw: st.DrawFn) -> dict[str, Any]:
+def decoders(draw):
     """Grouped queries, over all tokens or a window; a gated MLP, or experts."""
     groups, heads_of_group, width = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 3])), 2 * draw(SMALL)
     span = draw(st.sampled_from([{"kind": "full"}, {"kind": "sliding", "window": draw(st.integers(1, 20))}]))
@@ -70,8 +68,8 @@ def decoders(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-EXAMPLES: Final = [spec_of(one) for kind in MECHANISMS.values() for one in CASES[kind].examples]
-SYSTEMS: Final = st.one_of(
+EXAMPLES = [spec_of(one) for kind in MECHANISMS.values() for one in CASES[kind].examples]
+SYSTEMS = st.one_of(
     st.sampled_from(preset_names()), st.sampled_from(list(models())), st.sampled_from(EXAMPLES), decoders()
 )
 
@@ -98,15 +96,15 @@ class Questions:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("laws")
 
 
-def sums(ledger: Ledger) -> dict[str, int]:
+def sums(ledger):
     return {name: sum((getattr(row, name) or 0) * row.times for row in ledger.rows) for name in COUNTS}
 
 
-def grows(less: Ledger, more: Ledger, names: tuple[str, ...] = COUNTS) -> None:
+def grows(less, more, names=COUNTS):
     below, above = sums(less), sums(more)
     assert {name: below[name] for name in names if below[name] > above[name]} == {}
 
@@ -116,7 +114,7 @@ def grows(less: Ledger, more: Ledger, names: tuple[str, ...] = COUNTS) -> None:
 
 @examined(60)
 @given(system=SYSTEMS, data=st.data())
-def test_counts_are_of_parts_and_grow_with_the_batch(system: Any, data: st.DataObject, folder: Path) -> None:
+def test_counts_are_of_parts_and_grow_with_the_batch(system, data, folder):
     ask = Questions(system, folder)
     mode, batch, more = data.draw(st.sampled_from(ask.modes)), data.draw(SMALL), data.draw(SMALL)
     one, other = ask(mode=mode, batch=batch), ask(mode=mode, batch=batch + more)
@@ -144,7 +142,9 @@ def test_counts_are_of_parts_and_grow_with_the_batch(system: Any, data: st.DataO
 
 @examined(25)
 @given(system=SYSTEMS, data=st.data())
-def test_costs_grow_with_n(system: Any, data: st.DataObject, folder: Path) -> None:
+def test_costs_grow_with_n(system, data, folder):
+    if re.search("factorized.dense", str(system)):
+        reject()  # its weights follow the factors of N: 1 and 41, but 3 and 19 of 57
     ask = Questions(system, folder)
     mode = data.draw(st.sampled_from(ask.modes))
     n = data.draw(st.integers(2, 100))
@@ -162,7 +162,7 @@ def test_costs_grow_with_n(system: Any, data: st.DataObject, folder: Path) -> No
 
 @examined(20)
 @given(system=SYSTEMS, data=st.data())
-def test_a_generation_is_its_prompt_and_its_steps(system: Any, data: st.DataObject, folder: Path) -> None:
+def test_a_generation_is_its_prompt_and_its_steps(system, data, folder):
     ask = Questions(system, folder)
     n, batch, new = data.draw(st.integers(2, 60)), data.draw(SMALL), data.draw(SMALL)
     whole = ask(mode="generate", N=n, batch=batch, new_tokens=new)
@@ -181,7 +181,7 @@ def test_a_generation_is_its_prompt_and_its_steps(system: Any, data: st.DataObje
 
 @examined(25)
 @given(system=SYSTEMS, data=st.data())
-def test_fewer_bits_are_fewer_bytes_and_no_more_time(system: Any, data: st.DataObject, folder: Path) -> None:
+def test_fewer_bits_are_fewer_bytes_and_no_more_time(system, data, folder):
     ask = Questions(system, folder)
     mode = data.draw(st.sampled_from([mode for mode in ask.modes if mode != "train"]))
     run = {"mode": mode, "on": DEVICE, "batch": data.draw(SMALL)}
@@ -199,7 +199,7 @@ def test_fewer_bits_are_fewer_bytes_and_no_more_time(system: Any, data: st.DataO
 
 @examined(15)
 @given(spec=decoders(), data=st.data())
-def test_devices_hold_and_read_no_less_than_the_whole(spec: Any, data: st.DataObject, folder: Path) -> None:
+def test_devices_hold_and_read_no_less_than_the_whole(spec, data, folder):
     ask = Questions(spec, folder)
     t, p, replicas = (data.draw(st.sampled_from([1, 2, 4])) for _ in range(3))
     count = t * p * replicas
@@ -227,7 +227,7 @@ def test_devices_hold_and_read_no_less_than_the_whole(spec: Any, data: st.DataOb
 # Formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def shown(value: int) -> str:
+def shown(value):
     """Four significant digits, as reports print counts: 9999, 10.00 k, 1.235 M."""
     if value < 10_000:
         return str(value)
@@ -238,13 +238,13 @@ def shown(value: int) -> str:
     raise AssertionError(value)
 
 
-def cells(line: str, separator: str) -> list[str]:
+def cells(line, separator):
     return [cell for cell in re.split(separator, line.strip("| ")) if cell]
 
 
 @examined(12)
 @given(system=SYSTEMS, data=st.data())
-def test_every_format_has_the_same_figures(system: Any, data: st.DataObject, folder: Path) -> None:
+def test_every_format_has_the_same_figures(system, data, folder):
     ask = Questions(system, folder)
     ledger = ask(mode=data.draw(st.sampled_from(ask.modes)), batch=data.draw(SMALL))
     totals = sums(ledger)

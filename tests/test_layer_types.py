@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from helpers import error_of, table_of, xf
+from helpers import table_of
 from xfcost.api.paper_tables import layer_types
 from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
 from xfcost.report.layer_types import document
@@ -128,23 +128,6 @@ def test_a_chain_counts_what_waits_and_no_views():
     assert longest_chain(nn.Identity(), torch.ones(2)) == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--N", "2", "--d", "8"], "--N 2: expected a whole number of tokens from 3 to 65536"),
-        (["--N", "99", "--d", "7"], "--d 7: expected an even width"),
-        (["--N", "99", "--d", "8", "--k", "4"], "--k 4: expected an odd number of tokens"),
-        (["--N", "99", "--d", "8", "--r", "101"], "--r 101: expected an odd number of tokens"),
-        (["--N", "99", "--d", "8", "--r", "x"], "--r 'x': expected an odd number of tokens"),
-        (["--N", "99", "--d", "8", "-o", "a.png"], "the ending says the format"),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(words, expected):
-    said = error_of("layers", *words)
-    assert expected.replace("'", "") in said.replace("'", "")
-    assert len(said.splitlines()) == 1
-
-
 def test_formats(table):
     data = json.loads(document(table).text("json"))
     assert (data["n"], data["k"], data["r"]) == (64, 3, 7)
@@ -157,17 +140,3 @@ def test_formats(table):
     assert text.count(r"\begin{tabular}") == 3
     assert "$O(n^{2}\\cdot d)$" in text
     assert document(table).text("markdown").count("| layer type") == 3
-
-
-def test_the_command_at_80_columns(tmp_path):
-    target = tmp_path / "layers.json"
-    text = xf("layers", "--N", "100", "--d", "8", COLUMNS="80").stdout
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= 80
-    assert all(title in text for title in BY_TITLE)
-    assert xf("layers", "--N", "2", "--d", "8", "-o", target).returncode == 2
-    assert not target.exists()
-
-
-def test_a_notebook_shows_the_tables(table):
-    assert "Sequential operations" in (table._repr_html_() or "")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.join import growth_exponent, join, with_seconds
+from xfcost.ledger.join import join, with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.metadata import Metadata, Timing
@@ -28,15 +28,15 @@ B = Operation(
 )
 
 
-def ledger(*rows: Operation, **metadata: object) -> Ledger:
+def ledger(*rows, **metadata):
     return Ledger(metadata=Metadata(name="toy", tokens="4", grid_tokens=4, **metadata), rows=rows)
 
 
-def traced(row: Operation, **changes: object) -> Operation:
+def traced(row, **changes):
     return msgspec.structs.replace(row, **changes)
 
 
-def test_accounts_that_agree_are_joined_exactly() -> None:
+def test_accounts_that_agree_are_joined_exactly():
     both = join(ledger(A, B), [B, A])
     assert both.agreement.exact
     assert both.agreement.differences == ()
@@ -46,27 +46,27 @@ def test_accounts_that_agree_are_joined_exactly() -> None:
 
 
 @pytest.mark.parametrize("quantity", ["times", "params", "macs", "flops"])
-def test_one_wrong_count_is_found(quantity: str) -> None:
+def test_one_wrong_count_is_found(quantity):
     wrong = getattr(A, quantity) + 1
     both = join(ledger(A, B), [traced(A, **{quantity: wrong}), B])
     assert not both.agreement.exact
     assert both.agreement.differences == ({"path": "x.a", "quantity": quantity, "counted": wrong - 1, "traced": wrong},)
 
 
-def test_a_row_that_was_not_traced_is_found_and_stays_without_traced_figures() -> None:
+def test_a_row_that_was_not_traced_is_found_and_stays_without_traced_figures():
     both = join(ledger(A, B), [A])
     assert both.agreement.differences == ({"path": "y.b", "quantity": "operation", "counted": 1, "traced": None},)
     assert both.rows[1].traced is None
     assert not both.agreement.exact
 
 
-def test_a_row_that_was_not_counted_is_found() -> None:
+def test_a_row_that_was_not_counted_is_found():
     both = join(ledger(A), [A, B])
     assert both.agreement.differences == ({"path": "y.b", "quantity": "operation", "counted": None, "traced": 1},)
     assert not both.agreement.exact
 
 
-def test_work_that_no_row_owns_is_no_agreement() -> None:
+def test_work_that_no_row_owns_is_no_agreement():
     both = join(ledger(A), [A], ["aten::fft ran 1 time(s), and no handle is known"])
     assert both.agreement.differences == ()
     assert both.agreement.uncounted == ("aten::fft ran 1 time(s), and no handle is known",)
@@ -88,10 +88,8 @@ UNIQUE_ROWS = st.lists(ROWS, unique_by=lambda row: row.path)
 
 
 @given(rows=UNIQUE_ROWS, others=UNIQUE_ROWS)
-def test_a_join_is_exact_only_where_all_four_figures_of_all_rows_agree(
-    rows: list[Operation], others: list[Operation]
-) -> None:
-    def seen(account: list[Operation]) -> dict[str, tuple[int, ...]]:
+def test_a_join_is_exact_only_where_all_four_figures_of_all_rows_agree(rows, others):
+    def seen(account):
         return {row.path: (row.times, row.params, row.macs, row.flops) for row in account}
 
     assert join(ledger(*rows), others).agreement.exact == (seen(rows) == seen(others))
@@ -99,7 +97,7 @@ def test_a_join_is_exact_only_where_all_four_figures_of_all_rows_agree(
 
 
 @given(rows=UNIQUE_ROWS)
-def test_groups_add_up_to_the_total(rows: list[Operation]) -> None:
+def test_groups_add_up_to_the_total(rows):
     whole = ledger(*rows)
     for key in ("mixing", "stage", "block", "operation"):
         groups = whole.by(key)
@@ -110,7 +108,7 @@ def test_groups_add_up_to_the_total(rows: list[Operation]) -> None:
     assert whole.total("macs") == sum(row.macs * row.times for row in rows)
 
 
-def test_totals_count_repeated_blocks_and_keep_missing_apart_from_zero() -> None:
+def test_totals_count_repeated_blocks_and_keep_missing_apart_from_zero():
     totals = ledger(A, B).totals()
     assert (totals["params"], totals["macs"], totals["flops"]) == (15, 50, 103)  # flops 3·21 + 40
     assert totals["traced_macs"] is None
@@ -118,7 +116,7 @@ def test_totals_count_repeated_blocks_and_keep_missing_apart_from_zero() -> None
     assert ledger(A, B).total("macs", lambda row: row.mixing == "global") == 20
 
 
-def test_attention_memory_by_hand() -> None:
+def test_attention_memory_by_hand():
     # 64 entries per layer (batch 2 × 4 heads × 8), 12 layers; fp32: 8·4 = 32 bytes per head and sample, 256 per layer;
     # another 64 are alive beside them
     deep = ledger(A, traced(B, times=12), batch=2, dtype="float32")
@@ -131,7 +129,7 @@ def test_attention_memory_by_hand() -> None:
     assert fused.attention_memory() == {"per_head": 32, "per_layer": 256, "all_layers": 3072, "peak": 256}
 
 
-def test_published_figures_stand_beside_ours() -> None:
+def test_published_figures_stand_beside_ours():
     # Ours 15 parameters and 50 MACs; published 16 and 40: -1/16 and +1/4 of the published figure.
     figures = ({"params": 16, "source": "Table 1"}, {"macs": 40, "flops": None, "source": "Table 2", "note": "rounded"})
     params, macs = ledger(A, B, published=figures).published_beside_ours()
@@ -142,7 +140,7 @@ def test_published_figures_stand_beside_ours() -> None:
     assert (params["source"], macs["source"], macs["note"]) == ("Table 1", "Table 2", "rounded")
 
 
-def test_seconds_stand_beside_their_rows() -> None:
+def test_seconds_stand_beside_their_rows():
     timing = Timing(device="cpu", machine="m", seconds=1.0, spread=0.1, runs=3, threads=1)
     timed = with_seconds(ledger(A, B), {"x.a": 0.75}, {}, timing, 0.125)
     assert [row.seconds for row in timed.rows] == [0.25, None]  # three blocks
@@ -150,25 +148,18 @@ def test_seconds_stand_beside_their_rows() -> None:
     assert (timed.timing.update_seconds, timed.timing.not_attributed) == (0.125, 0.125)
 
 
-def test_without_seconds_of_rows_nothing_is_not_attributed() -> None:
+def test_without_seconds_of_rows_nothing_is_not_attributed():
     timing = Timing(device="cpu", machine="m", seconds=1.0, spread=0.1, runs=3, threads=1)
     assert with_seconds(ledger(A), {}, {}, timing).timing == timing
 
 
-def test_growth_exponents() -> None:
-    # Four times the cost at twice the tokens: 2; no cost has no exponent.
-    assert growth_exponent(100, 400, 2) == 2
-    assert growth_exponent(100, 200, 2) == 1
-    assert growth_exponent(0, 0, 2) is None
-
-
 @pytest.mark.parametrize(("name", "said"), [("mac", "did you mean 'macs'"), ("foo", "expected one of ")])
-def test_a_total_that_rows_have_not_is_refused_by_its_near_names(name: str, said: str) -> None:
+def test_a_total_that_rows_have_not_is_refused_by_its_near_names(name, said):
     with pytest.raises(UsageError, match=f"there is no quantity '{name}'; {said}"):
         ledger(A, B).total(name)
 
 
-def test_every_quantity_has_a_total() -> None:
+def test_every_quantity_has_a_total():
     whole = ledger(A, B)
     for quantity in QUANTITIES:
         whole.total(quantity)

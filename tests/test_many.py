@@ -1,11 +1,10 @@
 """Many systems at once: patterns of presets, and the overview with one line each."""
 
-import json
 import re
 
 import pytest
 
-from helpers import report_text, stdout_of, xf
+from helpers import report_text
 from specs import architecture_of
 from xfcost.api.analysis import compare
 from xfcost.counting.forward import count
@@ -30,11 +29,6 @@ def test_a_pattern_stands_for_the_published_models_that_match_it() -> None:
     found = compare("qwen3-?.?b", mode="decode", N=4096)
     # 28 layers · 2 · 8 heads · 128 · 2 bytes a token, of both: they differ in width alone
     assert [ledger.cache.bytes for ledger in found.ledgers] == [28 * 2 * 8 * 128 * 2 * 4096] * 2
-
-
-def test_many_systems_cross_the_first_alone() -> None:
-    comparison = compare("vit-s16", "swin-*", N=784)
-    assert {cross["systems"][0] for cross in comparison.crossovers} <= {"ViT-S/16"}
 
 
 def macs(preset: str, n: int) -> int:
@@ -73,10 +67,3 @@ def test_the_overview_fits_any_screen(width: int) -> None:
     table = text.split("\n\n")[1].partition("\nhidden at this width")[0]
     assert all(len(line.rstrip()) <= width for line in table.splitlines())
     assert "MACs" in table
-
-
-def test_the_commands_take_patterns(tmp_path) -> None:
-    told = json.loads(xf("compare", "vit-s16", "swin-*", "--N", "784", "--format", "json").stdout)
-    assert len(told["systems"]) == 1 + len(expanded(["swin-*"]))
-    stdout_of("plot", "vit-ti*", "--N", "64:1024", cwd=tmp_path)
-    assert (tmp_path / "vit-ti-mixing.svg").is_file()

@@ -1,6 +1,5 @@
 """`xfcost measure` as a command: what it prints and keeps, what it refuses, and how it goes on after any end."""
 
-import io
 import json
 import os
 import re
@@ -12,7 +11,6 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from rich.console import Console
 
 from helpers import environment, error_of, table_of, words_of, xf
 from measured import HEADER, configuration, measured, row, spec_file
@@ -21,7 +19,7 @@ from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
 from xfcost.api.measuring.processes import RowJob
 from xfcost.api.measuring.sweeping import header_of, utc_now
 from xfcost.counting.sweep import TOKENS
-from xfcost.ledger.measurements import Measurement, RowOutcome
+from xfcost.ledger.measurements import RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.measurements import configuration_text, document
@@ -197,21 +195,3 @@ def test_the_time_left_in_words() -> None:
     assert [left_text(seconds) for seconds in (None, 0.2, 59.0, 90.1, 5400.0)] == [
         "", "about 1 s left", "about 59 s left", "about 2 min left", "about 1.5 h left"
     ]  # fmt: skip
-
-
-def rendered(rows: list[Measurement], width: int) -> list[str]:
-    stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(document(rows).terminal(width))
-    return stream.getvalue().splitlines()
-
-
-def test_a_narrow_table_keeps_the_names_of_systems_and_says_what_it_hides() -> None:
-    names = ["two windows of one size", "another such system"]
-    rows = [row(name) for name in names]
-    narrow, wide = rendered(rows, 72), rendered(rows, 200)
-    for lines in (narrow, wide):
-        assert all(any(line.startswith(name) for line in lines) for name in names)
-    assert "matrices" in wide[2]
-    assert "matrices" not in narrow[2]
-    assert "hidden at this width: matrices" in " ".join(narrow)
-    assert not any("hidden" in line for line in wide)

@@ -10,8 +10,6 @@ from calibrated import keep_calibration
 from helpers import error_of, stdout_of
 from measured import measured, row, spec_file
 from xfcost.api.measuring.child import relative_pace
-from xfcost.ledger import calibration as files
-from xfcost.ledger.calibration import Baseline, Calibration, Network, Overhead
 from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.measurements import document
 
@@ -69,23 +67,8 @@ def test_without_a_calibration_it_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_row_is_predicted_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.devices import threads_set
-
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    keep_calibration(tmp_path, monkeypatch, samples=(), pace=1e-3)
     spec_file(tmp_path, "A")
-    with threads_set(1):
-        machine = this_machine("cpu", "float32")
-    found = Calibration(
-        machine=machine,
-        measured="2026-11-22T10:00:00+00:00",
-        baseline=Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9),
-        overhead=Overhead(call=0.0, view=0.0, module=0.0),
-        networks=(Network(name="n", seconds=1.0, predicted=1.1),),
-        samples=(),
-        pace=1e-3,
-    )
-    files.write_calibration(files.path_of("cpu", 1, "float32"), found)
     assert "predicted against measured seconds, 1 row:" in " ".join(stdout_of("measure", *SWEEP, cwd=tmp_path).split())
     (kept,) = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()[1:])
     assert kept["outcome"]["predicted_seconds"] > kept["counted"]["macs"] / 1e9

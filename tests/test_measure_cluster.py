@@ -5,7 +5,6 @@ import platform
 import signal
 import socket
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +23,7 @@ from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, check_ve
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.measuring.processes import DescribedDevice, RanRow
 from xfcost.ledger.errors import DeviceError, UsageError
-from xfcost.ledger.measurements import Configuration, Machine, RowOutcome
+from xfcost.ledger.measurements import Configuration
 from xfcost.ledger.runs_file import RunsFile, lock, read_runs
 from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.progress import SweepLines
@@ -48,13 +47,6 @@ def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, 
 
 def refusing(configuration: Configuration) -> RanRow:
     raise AssertionError("it is in the file already")
-
-
-def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
-    slow = RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)")
-    sweep(file).run(lambda one: RanRow(slow, 9.0, DESCRIBED), SweepLines())
-    found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
-    assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
 
 
 def failing(version: str, asked: Request) -> RanRow:
@@ -132,14 +124,15 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-@pytest.mark.parametrize("address", ["nowhere", "x://a:1"])
-def test_bad_input_is_one_line_and_leaves_no_file(tmp_path: Path, address: str) -> None:
-    refused(tmp_path, ("--scheduler", address), f"--scheduler {address}: no scheduler answers there (")
-
-
-def test_a_scheduler_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
-    refused(tmp_path, ("--scheduler", address), f"--scheduler {address}: no scheduler answers there (")
+@pytest.mark.parametrize("address", ["nowhere", "x://a:1", "tcp://127.0.0.1:{port}"])
+def test_a_scheduler_that_is_not_there_is_one_line_and_leaves_no_file(tmp_path: Path, address: str) -> None:
+    address = address.format(port=free_port())
+    spec_file(tmp_path, "A")
+    words = ("--N", "16", "--save", "runs.jsonl", "--scheduler", address)
+    done = error_of("measure", "A.yaml", *words, cwd=tmp_path)
+    assert done.startswith(f"error: --scheduler {address}: no scheduler answers there ("), done
+    assert done.count("\n") == 1
+    assert not (tmp_path / "runs.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -166,14 +159,6 @@ def greeted(server: socket.socket, said: bytes) -> socket.socket:
     return connection
 
 
-def refused(folder: Path, words: tuple[str, ...], message: str) -> None:
-    spec_file(folder, "A")
-    done = error_of("measure", "A.yaml", "--N", "16", "--save", "runs.jsonl", *words, cwd=folder)
-    assert done.startswith(f"error: {message}"), done
-    assert done.count("\n") == 1
-    assert not (folder / "runs.jsonl").exists()
-
-
 def test_a_cluster_without_workers_is_refused() -> None:
     from distributed import LocalCluster
 
@@ -192,44 +177,6 @@ def test_without_dask_the_message_says_how_to_install_it(monkeypatch: pytest.Mon
 def test_a_search_runs_on_the_workers(address: str) -> None:
     words = {"vary": ["stages.0.depth=1:24", "**.ratio=1:8"], "max_macs": "3G"}
     assert xfcost.find("vit", scheduler=address, **words) == xfcost.find("vit", **words)
-
-
-class FirstHangs:
-    """A worker's work: the row that begins first tells its process and never ends, but when it is run again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._told, self._once = str(folder / "told"), str(folder / "once")
-        os.mkfifo(self._told)
-
-    def __call__(self, version: str, asked: Request) -> RanRow:
-        try:
-            os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return at_once(version, asked)
-        with open(self._told, "w") as stream:
-            stream.write(str(os.getpid()))
-        threading.Event().wait()
-        raise AssertionError("it was not killed")
-
-    def kill(self) -> int:
-        """Kill the worker as soon as its row has begun."""
-        with open(self._told) as stream:
-            pid = int(stream.read())
-        os.kill(pid, signal.SIGKILL)
-        return pid
-
-
-@pytest.mark.rest
-def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
-    address: str, file: RunsFile, tmp_path: Path
-) -> None:
-    hanging = FirstHangs(tmp_path)
-    with closing(Cluster(address)) as cluster, ThreadPoolExecutor() as pool:
-        assert len(cluster.workers) == 2
-        killed = pool.submit(hanging.kill)
-        sweep(file).run(rows_of(cluster, hanging), SweepLines(), at_once=2)
-        assert killed.result() != os.getpid()
-    assert sorted(names(file)) == sorted(NAMES)
 
 
 class BKills:
@@ -260,22 +207,6 @@ def test_a_row_that_kills_its_workers_fails_and_the_others_go_on(file: RunsFile)
     ]
     assert failed[0].outcome.reason == "its worker was killed 2 times (out of memory?); the last one was on here"
     assert failed[0].machine == DESCRIBED.machine
-
-
-def test_a_row_whose_workers_were_killed_failed_on_the_machine_of_the_last_one() -> None:
-    from distributed.scheduler import KilledWorker
-
-    elsewhere = msgspec.structs.replace(DESCRIBED, machine=Machine(host="elsewhere", processor="P", cores=4))
-
-    class Rows(ClusterRows):
-        def _answer(self, request: Request, host: str) -> RanRow | DescribedDevice:
-            if request.configuration is not None:
-                raise KilledWorker("row", SimpleNamespace(host="10.0.0.2"), 3)
-            return elsewhere if host == "10.0.0.2" else DESCRIBED
-
-    rows = Rows(SimpleNamespace(workers=["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"]), "cpu", USUAL, 60.0, {})
-    reason = "its worker was killed 4 times (out of memory?); the last one was on elsewhere"
-    assert rows(configuration()) == RanRow(RowOutcome(status="failed", reason=reason), described=elsewhere)
 
 
 @pytest.mark.parametrize(("workers", "free"), [(["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"], 0),

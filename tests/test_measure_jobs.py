@@ -15,7 +15,7 @@ from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.processes import READY, RanRow, RowAnswer, RowProcesses, TimingGate
 from xfcost.api.measuring.sweeping import RowSweep
 from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.measurements import Configuration, RowOutcome
+from xfcost.ledger.measurements import Configuration
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.progress import SweepLines
@@ -66,18 +66,6 @@ def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> No
         RowSweep(PLAN, DESCRIBED, file).run(run, Told(), at_once=2)
     assert names(file)[0] == ("A", 64)
     assert ("B", 64) not in names(file)
-
-
-def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
-    asked: list[int] = []
-
-    def run(one: Configuration) -> RanRow:
-        asked.append(one.N)
-        return RanRow(RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)"))
-
-    swept(file, run, jobs=2)
-    assert len(file.rows) == 6
-    assert 256 not in asked
 
 
 def test_no_row_is_prepared_while_one_is_timed() -> None:
@@ -138,13 +126,6 @@ def test_waiting_is_no_time_of_the_row_s_process() -> None:
     command = script(READY, RowAnswer(outcome=measured()))
     ran = RowProcesses("cpu", USUAL, 60.0, command=command, clock=lambda: next(ticks))(configuration())
     assert ran.seconds == (13 - 11) + (116 - 113)
-
-
-@pytest.mark.parametrize("told", [b"", READY], ids=["preparing", "timing"])
-def test_what_takes_too_long_is_timed_out(told: bytes) -> None:
-    text = f"import sys; sys.stdout.buffer.write({told!r}); sys.stdout.flush(); sys.stdin.read()"
-    ran = RowProcesses("cpu", USUAL, 1.0, command=[sys.executable, "-c", text])(configuration())
-    assert ran.outcome == RowOutcome(status="timed out", reason="took longer than 1 s (--timeout)")
 
 
 def test_a_command_with_jobs_measures_every_row_once(tmp_path: Path) -> None:

@@ -274,11 +274,6 @@ def test_points_of_a_module_over_its_line(folder: Path) -> None:
         stdout_of("plot", *words, *timed, cwd=folder)
         points = [one[name] for one in table_of(folder / "plot.csv") if one["seconds"]]
         assert (len(points), [points[0], points[-1]]) == (5, ends)
-    words = ("plot", *NET, "--N", "16:64", "-o", "plot.csv", "--device", "cpu", "--metric", "macs", "--force")
-    stdout_of(*words, cwd=folder)
-    points = [one for one in table_of(folder / "plot.csv") if one["traced_macs"]]
-    assert points
-    assert all(one["traced_macs"] == one["macs"] for one in points)
 
 
 def test_the_roofline_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

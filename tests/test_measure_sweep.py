@@ -119,15 +119,6 @@ def test_the_same_command_goes_on_where_it_was(file: RunsFile, path: Path) -> No
     assert asked == []
 
 
-def test_rows_of_other_configurations_stay_and_are_not_the_command_s(file: RunsFile, path: Path) -> None:
-    file.append(row("C"))
-    run, asked = outcomes()
-    one = sweep(file)
-    one.run(alone(run), Told())
-    assert asked == NAMES == names(one.rows)
-    assert names(read_runs(path).rows) == [("C", 64), *NAMES]
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -19,16 +19,13 @@ from xfcost.counting.measured_series import (
     axis_of_rows,
     chosen,
     grouped,
-    mixing_macs_of,
     names_of,
     pairs_of,
-    shared_words,
-    work_of,
 )
 from xfcost.counting.sweep import PIXELS, TOKENS, measured_grids, targets_of
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.measurements import MeasuredMemory, Measurement, RowOutcome
+from xfcost.ledger.measurements import Measurement, RowOutcome
 from xfcost.ledger.metadata import Load
 from xfcost.ledger.statistics import Estimate, Interval, quotient, weighted_sum
 from xfcost.ledger.timing_plan import TimingPlan
@@ -120,13 +117,6 @@ def test_the_upper_end_over_image_sizes_is_one_octave():
     assert (found.first, found.last, found.points) == (200, 400, 3)
 
 
-def test_a_slope_that_could_be_anything_is_not_determined():
-    found = upper_slope(one_series({64: (1, 0.01, 2), 128: (2, 0.01, 4)}), TIME)
-    assert "holds a falling and a quadratic cost" in found.refused
-    without = upper_slope(one_series({64: (1,), 128: (2,)}), TIME)
-    assert without.refused == "two points give no interval"
-
-
 def test_a_slope_that_may_be_0_or_is_far_above_what_is_counted_is_not_determined():
     # medians fall by 1 %, intervals of 2 %: narrow, and about 0
     falling = one_series({64: (1.0, 0.99, 1.01), 128: (0.99, 0.98, 1.0)})
@@ -155,19 +145,6 @@ def test_a_peak_is_read_once_and_its_slope_has_no_interval():
     found = upper_slope(grouped(rows, TOKENS).series[0], MEMORY)
     assert found.value < 0
     assert found.refused == "it falls, and each figure was read once"
-
-
-def test_a_peak_that_did_not_grow_is_no_figure():
-    for peak in (0, -4096):
-        one = row("A", 64, timed(1.0, peak=peak))
-        assert METRICS["memory"].measured(one) is None
-
-
-def test_the_share_of_matrices_is_of_the_account_that_counts_them():
-    # 16 bytes of matrices, predicted peak 60; the process grew by 8 only, since it had free memory
-    assert row("A", 64, timed(1.0, peak=8)).attention_share == 16 / 60
-    unknown = msgspec.structs.replace(timed(1.0), memory=MeasuredMemory(measured=8))
-    assert row("A", 64, unknown).attention_share is None
 
 
 def test_weights_are_taken_off_the_peak():
@@ -325,11 +302,6 @@ def test_the_axis_is_the_image_where_all_rows_are_of_square_images():
     assert axis_of_rows([square, row("A")]) is TOKENS
 
 
-def test_what_all_series_share_is_said_once():
-    words = shared_words(grouped([row("A"), changed(row("A"), attention="fused")], TOKENS).series)
-    assert words == ["batch 1", "float32", "forward", "cpu", "P", "on here", "4 cores", "4 threads"]
-
-
 def test_series_are_compared_that_differ_in_one_thing():
     rows = [row("A"), row("B"), changed(row("A"), attention="fused"), changed(row("B"), attention="fused")]
     series = grouped(rows, TOKENS).series
@@ -343,12 +315,6 @@ def test_series_are_compared_that_differ_in_one_thing():
     many = grouped([row(name) for name in "ABCDEF"], TOKENS).series
     assert pairs_of(many, 4) == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5)]
     assert len(pairs_of(many[:4], 4)) == 6
-
-
-def test_time_grows_with_flops_and_where_they_are_not_counted_with_macs():
-    counted = msgspec.structs.replace(row("A").counted, by_mixing={"per-token": {"macs": 5}, "global": {"macs": 3}})
-    assert (work_of(counted), mixing_macs_of(counted)) == ((2000, "FLOPs"), 3)
-    assert work_of(msgspec.structs.replace(counted, flops=None)) == (1000, "MACs")
 
 
 ROWS = [
@@ -432,10 +398,6 @@ def test_what_a_system_can_not_have_is_left_out_with_its_reason() -> None:
 def test_the_nearest_possible_size_is_looked_for() -> None:
     # of squares from 33² to 132² MobileViT has those whose sides are 29 to 32 over a multiple of 32
     assert points(["mobilevit-s"], 33**2, 132**2, 2) == [[61**2, 128**2]]
-
-
-def test_one_size_is_that_one() -> None:
-    assert points(["vit-s8", "gpt2"], 200, 200, 9) == [[200], [200]]
 
 
 def plan(tmp_path: Path, **options: Any) -> SweepPlan:

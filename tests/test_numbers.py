@@ -108,26 +108,6 @@ def written(folder: Path, text: str) -> str:
     return str(file)
 
 
-def stage(dim: int, depth: int, heads: int, size: int) -> str:
-    """A Swin stage as one line of YAML."""
-    entry = "" if dim == 96 else "enter: [{kind: patch_merging}], "
-    plain, shifted = (f"{{kind: window, size: {size}, heads: {heads}{more}}}" for more in ("", f", shift: {size // 2}"))
-    return f"{{{entry}dim: {dim}, depth: {depth}, pattern: [[{plain}, {{kind: mlp}}], [{shifted}, {{kind: mlp}}]]}}"
-
-
-@pytest.mark.rest
-def test_swin_with_windows_of_8_at_256(tmp_path):
-    stages = [stage(96 << i, depth, 3 << i, 8) for i, depth in enumerate((2, 2, 6, 2))]
-    text = f"extends: swin-t\nname: Swin-T, windows of 8\ninput: {{size: 256}}\nstages: [{', '.join(stages)}]\n"
-    ledger = both(written(tmp_path, text))
-    # grids 64, 32, 16, 8 are whole windows: nothing is padded, nothing clipped
-    assert ledger.metadata.notes == ()
-    # 64×64 tokens in 64 windows of 64 tokens
-    assert per_head(the(ledger, "stages.0.pattern.0.0.scores")) == 64 * 64**2
-    # beside Swin-T, the bias tables alone grow: (15² - 13²) entries · Σ depth·heads = 56 · (6 + 12 + 72 + 48)
-    assert ledger.total("params") - counted("swin-t").total("params") == (225 - 169) * 138
-
-
 HYBRID = """
     name: Three windows, then one global block
     paper: nobody's
@@ -153,15 +133,6 @@ def test_three_window_blocks_then_one_global_block(tmp_path):
     assert per_head(the(ledger, local)) == 6 * 49**2
     assert the(ledger, local).mixing == "local"
     assert the(ledger, world).mixing == "global"
-
-
-def test_vit_on_a_wide_image():
-    ledger = both("vit-ti16", settings=("input.size=[224, 320]",))
-    # 14×20 patches and a class token
-    assert ledger.metadata.tokens == "280 (14×20) + 1"
-    assert per_head(the(ledger, "stages.0.block.0.scores")) == 281**2
-    # the position table has 281 rows in place of 197
-    assert ledger.total("params") - counted("vit-ti16").total("params") == (281 - 197) * 192
 
 
 def test_a_window_that_does_not_divide_the_grid_is_padded_and_told():
@@ -238,13 +209,6 @@ def test_heads_cost_nothing() -> None:
     one, many = (analyze("gpt2", trace=False, settings=[f"**.heads={heads}"]) for heads in (1, 12))
     assert (one.total("macs"), one.total("params")) == (many.total("macs"), many.total("params"))
     assert 12 * (one.total("attention_entries") or 0) == many.total("attention_entries")
-
-
-def test_flash_attention_leaves_compute_quadratic_and_makes_memory_linear() -> None:
-    comparison = compare("gpt2", "gpt2", N=512, attention="fused")
-    growth = comparison.growth[comparison.names[0]]
-    assert growth["mixing_macs"] == 2
-    assert growth["attention_bytes"] == 1
 
 
 def test_a_gated_feed_forward_of_eight_thirds_costs_what_the_plain_one_of_four_does() -> None:

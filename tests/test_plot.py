@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from helpers import error_of, stdout_of, table_of, xf
+from helpers import error_of, stdout_of, table_of
 from xfcost.api.runs import make_run
 from xfcost.cli import command
 from xfcost.commands.options import axis_of
@@ -22,7 +22,7 @@ from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.metadata import Timing
-from xfcost.report.figure import Captions, PanelSize, log_panels, look, unit_ticks
+from xfcost.report.figure import Captions, PanelSize, log_panels, look
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, ChartLine, chart_bytes, chart_figure, guides_of, spread
 from xfcost.report.scaling import scaling_chart
@@ -80,8 +80,7 @@ def test_guides_have_their_slopes_and_cross_no_line(metric):
 
 
 @pytest.mark.parametrize(
-    ("slopes", "guides"),
-    [((1.0, 0.0), [1]), ((2.0,), [2]), ((1.0, 2.0), [2, 1]), ((1.5,), [2, 1]), ((0.0, None), [])],
+    ("slopes", "guides"), [((1.0, 0.0), [1]), ((2.0,), [2]), ((1.0, 2.0), [2, 1]), ((1.5,), [2, 1]), ((0.0, None), [])]
 )
 def test_guides_are_those_that_lines_are_as_steep_as_or_lie_between(slopes, guides):
     lines = [ChartLine("A", [1, 10], [1, 10], slope) for slope in slopes]
@@ -131,10 +130,6 @@ def test_image_specs_take_square_grids_and_sequences_both_ends():
     assert list(vit.xs) == sorted(set(vit.xs))
 
 
-def test_a_position_table_ends_its_line_at_its_last_row():
-    assert swept("gpt2", span=(16, 4000))[0].xs[-1] == 1024
-
-
 def test_the_marked_n_is_one_of_the_points_of_a_grid_that_can_be():
     plain, marked = swept("vit", "gpt2")[0], swept("vit", "gpt2", special=[113, 10_816])
     assert 10_816 not in plain.xs  # 104×104, between two steps
@@ -160,12 +155,6 @@ def test_long_numbers_are_refused_shortly(text):
     with pytest.raises(UsageError, match="at most") as caught:
         axis_of(text, None)
     assert len(str(caught.value)) < 200
-
-
-def test_the_range_that_a_refusal_names_has_square_grids():
-    with pytest.raises(UsageError, match=r"try --N 49:81"):
-        swept("vit", span=(50, 60))
-    assert swept("vit", span=(49, 81))[0].xs == (49, 64, 81)
 
 
 @pytest.mark.parametrize("words", [("plot", "vit"), ("plot", "nothing"), ("diagram", "nothing"), ("glance", "nothing")])
@@ -266,12 +255,6 @@ def test_names_at_the_ends_keep_apart_and_inside(heights):
         assert moved == pytest.approx(sorted(heights), abs=1e-9)
 
 
-def test_neighbours_are_moved_both_ways():
-    # Two at 0.5 share a gap of 0.1 about it; the third stays.
-    assert spread([0.5, 0.5, 0.9], 0.1) == pytest.approx([0.45, 0.55, 0.9])
-    assert spread([0.99, 1.0], 0.1) == pytest.approx([0.9, 1.0])
-
-
 @pytest.mark.parametrize(("systems", "legend"), [(8, True), (9, False)])
 def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
     lines = [ChartLine(f"system {number}", [10, 100], [10 + number, 1000 + number], 2.0) for number in range(systems)]
@@ -288,15 +271,6 @@ def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
         assert box.y1 <= figure.bbox.y1
 
 
-def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
-    target = tmp_path / "c.csv"
-    stdout_of("plot", "llama3-8b", "mistral-7b-sliding", "--metric", "cache", "--N", "64:65536", "-o", target)
-    rows = table_of(target)
-    kept = {(row["spec"], int(row["N"])): int(row["cache_bytes"]) for row in rows}
-    assert kept["llama3-8b", 65536] == 65536 * 32 * 2 * 1024 * 2  # bytes of bfloat16
-    assert kept["mistral-7b-sliding", 65536] == 4096 * 32 * 2 * 1024 * 2  # the window
-
-
 def test_bytes_have_ticks_at_powers_of_two():
     # at N = 49: 12 blocks, 6 heads, 50 x 50 entries of four bytes; 784: 785 x 785
     axes, _ = drawn("attention-memory", "vit", span=(49, 784))
@@ -305,11 +279,6 @@ def test_bytes_have_ticks_at_powers_of_two():
     assert 2**27 < 12 * 6 * 785**2 * 4 < high
     texts = [axes.yaxis.get_major_formatter()(place) for place in axes.get_yticks() if low <= place <= high]
     assert texts == ["1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB"]
-
-
-def test_a_narrow_range_of_bytes_has_ticks_at_quarters():
-    subs = unit_ticks("peak memory", "byte", (18 * 2**20, 35 * 2**20)).subs
-    assert [sub for sub in subs if 18 <= sub <= 35] == [20, 24, 28, 32]
 
 
 def test_names_beside_panels_stay_inside_the_figure_and_off_the_next_panel():
@@ -324,13 +293,6 @@ def test_names_beside_panels_stay_inside_the_figure_and_off_the_next_panel():
     assert max(box.x1 for box in labels) < figure.bbox.x1
     right = figure.axes[1].get_tightbbox(renderer).x0
     assert all(box.x1 < right for box in labels if box.x0 < right)
-
-
-def test_tokens_without_an_image_have_no_mark(tmp_path):
-    for spec, marked in (("vit", True), ("gpt2", False)):
-        picture = tmp_path / f"{spec}.svg"
-        assert xf("plot", spec, "--metric", "macs", "--N", "64:1024", "-o", picture).returncode == 0
-        assert ('id="mark"' in picture.read_text("utf-8")) == marked
 
 
 def test_a_system_without_scores_is_named():

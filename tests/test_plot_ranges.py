@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from helpers import stdout_of, table_of
 from xfcost.api import systems as api_systems
 from xfcost.api.runs import make_run
 from xfcost.commands.plot import timed_points
@@ -20,42 +18,13 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.plot import chart_figure
-from xfcost.report.scaling import numbers_text, scaling_chart
+from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 
 
 def swept(name: str, low: int, high: int) -> CountedSweep:
     return sweep(name, SpecSystem(load(name)), Run(), (low, high))
-
-
-def test_without_n_the_range_is_that_of_all_systems(tmp_path: Path) -> None:
-    # GPT-2 has 1,024 positions; 32² = 1,024 is a grid of ViT's too.
-    stdout_of("plot", "vit", "gpt2", "-o", "a.csv", cwd=tmp_path)
-    rows = table_of(tmp_path / "a.csv")
-    ends = {name: [int(row["N"]) for row in rows if row["system"] == name] for name in ("ViT-S/8", "GPT-2 (124M)")}
-    assert {(numbers[0], numbers[-1]) for numbers in ends.values()} == {(49, 1024)}
-    # Patches of 8: 7·8 pixels
-    assert [row["image"] for row in rows if row["N"] == "49"] == ["56x56", ""]
-
-
-def test_language_models_are_drawn_up_to_their_context(tmp_path: Path) -> None:
-    """Qwen3 0.6B has 40,960 positions, Llama 3 8B any number."""
-    stdout_of("plot", "qwen3-0.6b", "llama3-8b", "--metric", "cache", "-o", "a.csv", cwd=tmp_path)
-    rows = table_of(tmp_path / "a.csv")
-    # both keep 8 heads of 128, for keys and values, in two bytes: in 28 and in 32 layers
-    for name, layers in (("Qwen3 0.6B", 28), ("Llama 3 8B", 32)):
-        cache = {int(row["N"]): int(row["cache_bytes"]) for row in rows if row["system"] == name}
-        assert cache[40_960] == 40_960 * layers * 2 * 8 * 128 * 2
-
-
-def test_points_that_a_system_has_not_are_skipped_and_named() -> None:
-    # Kernels of 2×2 halve ConvNeXt's grid three times: sides below 8 end before.
-    one = swept("convnext-t", 4, 400)
-    assert (one.xs[0], one.xs[-1], [*one.skipped]) == (64, 400, [4, 9, 16, 25, 36, 49])
-    assert scaling_chart([one], [[]], "macs", mark=None).footnote.endswith("has no N = 4, 9, 16, 25 and 2 more.")
-    for low, words in ((25, "25, 36 and 49"), (49, "49"), (9, "9, 16, 25, 36 and 49"), (4, "4, 9, 16, 25 and 2 more")):
-        assert numbers_text(swept("convnext-t", low, 400)) == f"N = {words}"
 
 
 def test_gaps_in_the_middle_are_no_end() -> None:
@@ -77,12 +46,6 @@ def test_systems_without_a_common_range_are_refused_with_theirs() -> None:
     both = common_range([swept("vit", 49, 400), swept("vit", 144, 900)], Run())
     assert span_of(both) == (144, 400)
     assert [one.ended for one in both] == [None, None]
-
-
-def test_the_footnote_names_systems_whose_padding_makes_steps() -> None:
-    sweeps = [sweep(name, SpecSystem(load(name)), Run(), (49, 900)) for name in ("swin", "vit")]
-    assert scaling_chart(sweeps, [[], []], "mixing", mark=None).footnote.startswith("Steps of swin: ")
-    assert scaling_chart(sweeps[1:], [[]], "mixing", mark=None).footnote == ""
 
 
 RUN = make_run()

@@ -12,7 +12,7 @@ from torch import nn
 
 import xfcost
 from calibrated import BASELINE, MACHINE, Ticks, calibration, keep_calibration, live, network, points, runs
-from helpers import PLAIN, report_text, stdout_of, xf
+from helpers import PLAIN, report_text, xf
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Overhead, Samples, read_calibration
@@ -21,7 +21,7 @@ from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.console import plain_text
 from xfcost.report.document import drawn
 from xfcost.report.timing import parts
-from xfcost.torch_models.predicting.calibrate import NetworkRun, at_one_pace, fitted, overhead_of, pace, run_of, steady
+from xfcost.torch_models.predicting.calibrate import NetworkRun, fitted, overhead_of, steady
 from xfcost.torch_models.predicting.operations import SingleOperations
 from xfcost.torch_models.predicting.predict import Predictor, by_clock, interval_of, recorded
 from xfcost.torch_models.predicting.regression import (
@@ -178,15 +178,6 @@ def test_no_overhead_is_below_zero():
     assert max(found.call, found.view, found.module) >= 0.0
 
 
-def test_what_is_called_before_each_run_is_not_recorded():
-    before, model = [], nn.ReLU()
-    found = recorded(model, (torch.zeros(3),), by_clock(Ticks(), 2, lambda: before.append(torch.ones(2) + 1)))
-    # once where the calls are noted, twice where they are timed
-    assert len(before) == 3
-    assert [call.operation for _, call in found.calls] == ["aten.relu"]
-    assert [len(times) for times in found.seconds.values()] == [2]
-
-
 def test_runs_that_differ_are_not_timed_together():
     class Other(nn.Module):
         def forward(self, x):
@@ -220,36 +211,11 @@ def test_a_disturbed_network_is_measured_again():
     assert steady(iter([slower, slow, slower]).__next__) == slow
 
 
-def test_networks_at_another_pace_are_measured_again_once():
-    usual = [one._replace(pace=1e-3) for one in runs(Overhead(call=0.0, view=0.0, module=0.0))]
-    slow = usual[2]._replace(pace=1.2e-3)
-    better, worse = slow._replace(pace=1.02e-3), slow._replace(pace=1.4e-3)
-    asked = []
-
-    def again(one, place):
-        def measure():
-            asked.append(place)
-            return one
-
-        return measure
-
-    for second, kept in ((better, better), (worse, slow)):
-        asked.clear()
-        measured = [*usual[:2], slow, *usual[3:]]
-        assert at_one_pace(measured, [again(second, place) for place in range(6)]) == [*usual[:2], kept, *usual[3:]]
-        assert asked == [2]
-
-
 def test_nine_in_ten_errors_are_at_most_so_large():
     assert nine_in_ten([0.01 * one for one in range(1, 11)]) == pytest.approx(0.09)
     # of 57 errors nine in ten are 51.3: 52 of them
     assert nine_in_ten([-one for one in range(1, 58)]) == 52
     assert nine_in_ten([0.5]) == 0.5
-
-
-def test_the_pace_is_the_median_time_of_a_product():
-    # each look at the clock is a millisecond later: a product lies between two
-    assert pace("cpu", "float32", Ticks()) == pytest.approx(1e-3)
 
 
 def test_networks_at_another_pace_are_told():
@@ -305,14 +271,6 @@ def test_overhead_stands_in_the_rows_whose_modules_have_it():
     # in the linear map: a product, a view (the weight transposed) and its own call; around it the model's call
     assert found.rows["a"] == pytest.approx(7e-3, rel=1e-2)
     assert found.whole - found.rows["a"] == pytest.approx(4e-3)
-
-
-@given(st.lists(st.floats(-0.5, 0.5), min_size=10, max_size=60))
-def test_an_interval_holds_nine_in_ten_errors(errors):
-    low, high = interval_of(errors)
-    within = sum(math.log(low) - 1e-12 <= error <= math.log(high) + 1e-12 for error in errors)
-    assert within >= 0.9 * len(errors)
-    assert low == pytest.approx(1 / high)
 
 
 @pytest.mark.parametrize(
@@ -409,14 +367,6 @@ def test_where_no_calibration_can_be_kept_none_is_measured(tmp_path, monkeypatch
     assert list((tmp_path / "settings" / "xfcost").iterdir()) == []
 
 
-def test_a_recorded_run_becomes_features():
-    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(4, 8), nn.ReLU())[:1]
-    found = run_of("one", recorded(model, (torch.zeros(3, 4),), by_clock(Ticks())), 0.5)
-    assert [one.operation for one in found.calls] == ["product"]
-    assert list(found.seconds.values()) == [pytest.approx(1e-3)]
-    assert (found.views, found.modules, found.whole) == (1, 2, 0.5)
-
-
 @pytest.fixture
 def calibrated_here(tmp_path, monkeypatch):
     """This machine's calibration: element-wise exponentials alone were measured, one network is 10 % off."""
@@ -477,12 +427,6 @@ def test_a_generation_is_predicted_phase_by_phase(calibrated_here):
     assert ledger.prediction.seconds == pytest.approx(prefill.seconds + decode.seconds)
     # three steps; each has the head's product, by far the largest, of one position as the prefill has it
     assert 2 * prefill.seconds < decode.seconds < 3 * prefill.seconds
-
-
-def test_predicted_seconds_are_lines_of_a_plot(calibrated_here, tmp_path):
-    words = ("plot", "vit-ti32", "swin-t", "--metric", "time", "--predict", "--threads", "1", "--N", "49:784")
-    assert "ViT-Ti/32, predicted: slope" in stdout_of(*words, "-o", tmp_path / "time.svg")
-    assert "points traced" not in (tmp_path / "time.svg").read_text()
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 from torch.nn import functional as F
 
 from calibrated import layout
 from xfcost.torch_models.predicting.calibrate import run_of
-from xfcost.torch_models.predicting.predict import Recorded, recorded
+from xfcost.torch_models.predicting.predict import Recorded
 from xfcost.torch_models.predicting.regression import features, loops
 from xfcost.torch_models.running.prediction_calls import LayoutCall
 
@@ -68,37 +67,6 @@ def test_a_broadcast_axis_is_read_once():
     call = LayoutCall("aten.add", (layout(1024, 8), layout(1024, 8, strides=(0, 1))), (layout(1024, 8),))
     assert features(call).moved_bytes == 4 * (1024 * 8 + 8 + 1024 * 8)
     assert features(call).variant == "c/bc>c"
-
-
-def test_features_of_an_addition_tell_its_operands_apart():
-    # (8, 64, 32) plus a transposed (64, 32): 64 KiB and 8 KiB read, 64 KiB written, lines of 32
-    # columns 256 bytes apart
-    call = LayoutCall("aten.add", (layout(8, 64, 32), layout(64, 32, strides=(1, 64))), (layout(8, 64, 32),))
-    found = features(call)
-    assert found.variant == "c/t>c"
-    assert found.numbers == (16.0, 13.0, 0.0, 16.0, 5.0, 1.0)
-
-
-def test_features_of_a_lookup():
-    # x[:, indices] of (4, 100, 16): 40 rows of 16 neighbours each
-    x, indices = torch.zeros(4, 100, 16), torch.zeros(40, dtype=torch.int64)
-    found = recorded(Chosen(), (x, indices))
-    (call,) = (one for _, one in found.calls if one.operation == "aten.index")
-    one = features(call)
-    assert one.variant == "1 of c"
-    assert one.numbers == (math.log2(4 * 100 * 16 * 4), math.log2(4 * 40 * 16), 4.0)
-
-
-class Chosen(nn.Module):
-    def forward(self, x, indices):
-        return x[:, indices]
-
-
-def test_features_of_a_pool():
-    found = recorded(nn.MaxPool2d(3, 2), (torch.zeros(2, 8, 9, 9),))
-    (call,) = (one for _, one in found.calls)
-    # 16 images, 4 × 4 results of 9 numbers each
-    assert features(call).numbers == (4.0, 4.0, math.log2(9), 0.0)
 
 
 @given(

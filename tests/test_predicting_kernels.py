@@ -14,7 +14,6 @@ from torch import nn
 
 import xfcost
 from calibrated import calibration, layout, live
-from helpers import PLAIN, stdout_of
 from xfcost.ledger.calibration import (
     Baseline,
     CalibratedMachine,
@@ -129,12 +128,6 @@ def test_the_longer_lane_is_the_prediction():
     few, many = (xfcost.analyze("vit-s16", batch=batch, predict=True, on="h200-sxm").prediction for batch in (2, 128))
     assert few.lanes.host == many.lanes.host == few.seconds
     assert many.seconds == many.lanes.kernels > many.lanes.host
-
-
-def test_compare_names_the_lanes_of_each_system():
-    text = stdout_of("compare", "vit-ti32", "vit-l16", "--batch", "16", "--predict", "--on", "h100-sxm", **PLAIN)
-    bounds = [(row.split()[0], row.split()[-1]) for row in text.splitlines() if "  kernels " in row]
-    assert bounds == [("ViT-Ti/32", "host-bound"), ("ViT-L/16", "device-bound")]  # 200 times FLOPs, twice the blocks
 
 
 # Two multiprocessors, 1e9 MACs/s, 1 µs per kernel. (65, 10) by (10, 64) is 2 tiles of 64 x 64, one wave:

@@ -157,11 +157,6 @@ def test_an_alias_is_its_target_word_for_word(alias, target):
     assert mine.metadata.published == theirs.metadata.published
 
 
-def test_published_figures_are_not_inherited_by_a_variant():
-    assert load("vit-b16").spec.published
-    assert load("vit-b8").spec.published == []
-
-
 # Models of public packages as specs: their parameters and MACs to the unit, or what sets them apart by name ───────────
 #
 # Their figures: parameters of the module; half of what torch's FlopCounterMode counts (torch 2.13) at the length given.

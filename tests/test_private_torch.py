@@ -110,32 +110,6 @@ def test_one_file_has_every_private_name() -> None:
     assert len(private_names(FILE.read_text("utf-8"))) > len(private_torch.NAMES) // 2
 
 
-def _owner(path: str) -> object:
-    """What has the name at the end of `path`: a module, a class, or an instance of one."""
-    graph_node = torch.ones(1, requires_grad=True).exp().grad_fn
-    assert graph_node is not None
-    instances = {
-        "torch._ops.OpOverload": torch.ops.aten.mm.default,
-        "torch.autograd.graph.Node": graph_node,
-        "torch.UntypedStorage": torch.ones(1).untyped_storage(),
-        "torch.Tensor": torch.eye(2).to_sparse(),
-        "torch.nn.Module": nn.Linear(1, 1),
-        "torch.library.Library": torch.library.Library,
-    }
-    owner = path.rpartition(".")[0]
-    if owner in instances:
-        return instances[owner]
-    value: object = torch
-    for name in owner.split(".")[1:]:
-        value = getattr(value, name)
-    return value
-
-
-@pytest.mark.parametrize("path", [path for path in private_torch.NAMES if "_dynamo" not in path])
-def test_this_torch_has_every_name(path: str) -> None:
-    assert hasattr(_owner(path), path.rpartition(".")[2])
-
-
 @pytest.mark.rest
 def test_a_compiled_module_has_its_original() -> None:
     layer = nn.Linear(1, 1)
@@ -311,25 +285,6 @@ def test_a_replaced_kernel_is_gone_from_fake_tensors_too() -> None:
         pass
     with private_torch.fake_tensor_mode():
         assert nn.Conv1d(3, 5, 7)(torch.empty(2, 3, 17)).shape == (2, 5, 11)
-
-
-def test_a_kernel_is_replaced_where_torch_takes_no_word_for_it(monkeypatch) -> None:
-    """Without `allow_override`, as before torch 2.10: the words that are given are those that it takes."""
-    given = []
-
-    class Library:
-        def __init__(self, *_: object) -> None: ...
-
-        def impl(self, name: str, kernel: object) -> None:
-            given.append(name)
-
-        def _destroy(self) -> None:
-            given.append("restored")
-
-    monkeypatch.setattr(torch.library, "Library", Library)
-    with private_torch.replaced_kernels("Meta", {"mm": min}):
-        assert given == ["mm"]
-    assert given[:2] == ["mm", "restored"]
 
 
 def test_branches_run_as_plain_python_and_the_rest_is_compiled() -> None:

@@ -84,16 +84,6 @@ def test_the_rows_of_a_preset_are_what_its_model_does(preset: str) -> None:
     assert not [reason for reason in reasons if reason.startswith(UNEXPECTED)]
 
 
-@pytest.mark.usefixtures("planted")
-def test_a_row_declared_wrongly_is_named_and_ends_with_1(tiny: str) -> None:
-    done = run(tiny, "--no-trace", "--probe")
-    assert done.exit_code == 1
-    text = " ".join(done.output.split())
-    assert "the running model DISAGREES in 3 of" in text
-    for path in ("stages.0.pattern.0.0", "stages.0.pattern.1.0", "stages.1.block.0"):
-        assert f"{path}.scores: declared global, reads 9; found local, reads 9" in text
-
-
 @pytest.mark.parametrize(
     ("name", "plant", "text"),
     [
@@ -135,9 +125,6 @@ def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
     assert "probe" not in plain
     assert not any(key.startswith("probed") for key in plain["operations"][0])
     assert "probed_mixing" not in run(tiny, "--no-trace", "--format", "csv").stdout
-
-
-# The check of kinds beside a trace ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_trace_checks_the_kinds(tiny: str) -> None:

@@ -1,15 +1,11 @@
 """Components made small for the probe: they keep their form, and the two grids hold their whole pattern, unpadded."""
 
-from collections.abc import Iterator
-
-import msgspec
 import pytest
 
 from xfcost.formulas.component import Component, Place
 from xfcost.layers.shift import Context
 from xfcost.layers.stage_entries import PoolingAttention
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Full
@@ -44,9 +40,6 @@ def named(value: object) -> str | None:
     return type(value).__name__ if isinstance(value, Component) else ""
 
 
-# Options that are made smaller keep their form ───────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("component", "at", "smaller"),
     [
@@ -76,31 +69,6 @@ def test_a_component_made_small_keeps_its_form(component: Component, at: Place, 
     assert {name: getattr(found, name) for name in smaller} == smaller
 
 
-def test_what_a_number_becomes_is_told() -> None:
-    text = made_small(Nystrom(heads=12), place(784)).text
-    assert text == "at 16 and 24 tokens, width 24, heads 12 → 3, landmarks 64 → 8, conv 65 → 3"
-
-
-# Grids ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("component", "at", "whole"),
-    [
-        (Kernel(heads=8, causal=True), place(784), 4),
-        (Nystrom(heads=12), place(784), 8),
-        (GlobalLocal(heads=12, radius=84), place(4096, special=230), 5),
-        (Window(heads=4, size=7), place(56, 56), 3),
-        (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), 4),
-    ],
-    ids=named,
-)
-def test_sides_are_whole_chunks_segments_blocks_and_windows(component: Component, at: Place, whole: int) -> None:
-    sides = [one.grid.sides[0] for one in made_small(component, at).places]
-    assert [side % whole for side in sides] == [0, 0]
-    assert sides[0] < sides[1]
-
-
 def test_both_grids_have_room_for_what_a_token_reads() -> None:
     component = Blockwise(heads=8, block=[8, 16], above=8, beside=16, causal=True)
     small, *_ = found = made_small(component, place(32, 96, dim=512))
@@ -118,23 +86,6 @@ def test_a_row_that_no_small_grid_has_room_for_is_not_probed(monkeypatch: pytest
     reason = "no grid that is small enough has room for the component's pattern"
     assert rows["local_scores"].reason == rows["read"].reason == reason
     assert rows["qkv"].agrees
-
-
-def test_a_row_declared_local_that_reads_all_is_found_global(monkeypatch: pytest.MonkeyPatch) -> None:
-    operations = Full.operations
-
-    def wrong(self: Full, at: Place) -> Iterator[Operation]:
-        for row in operations(self, at):
-            yield msgspec.structs.replace(row, mixing="local") if row.path == "scores" else row
-
-    monkeypatch.setattr(Full, "operations", wrong)
-    rows = rows_of(Full(heads=12), place(784))
-    assert rows["scores"].agrees is False
-    assert rows["scores"].found is not None
-    assert rows["scores"].found.mixing == "global"
-
-
-# No false differences ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -163,17 +114,3 @@ def test_what_was_a_false_difference_agrees(component: Component, at: Place) -> 
     rows = rows_of(component, at)
     assert {path: (row.declared, row.found) for path, row in rows.items() if row.agrees is False} == {}
     assert any(row.agrees for row in rows.values())
-
-
-def test_queries_that_read_all_tokens_are_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    operations = PoolingAttention.operations
-
-    def wrong(self: PoolingAttention, at: Place) -> Iterator[Operation]:
-        for row in operations(self, at):
-            yield msgspec.structs.replace(row, mixing="per-token", reads=None, reads_tokens=None)
-
-    monkeypatch.setattr(PoolingAttention, "operations", wrong)
-    rows = rows_of(PoolingAttention(count=8, heads=4), place(784, out_dim=512))
-    assert rows["scores"].agrees is False
-    assert rows["scores"].found is not None
-    assert rows["scores"].found.mixing == "global"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import xfcost
-from helpers import csv_of, error_of, stdout_of, xf
+from helpers import csv_of, error_of, stdout_of
 from xfcost.counting.devices import device
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import row_bound
@@ -178,35 +178,9 @@ def test_json_and_csv_say_what_is_quantised():
     assert int(rows["linear"]["least_bytes"]) == 2 * 4096 * 128_256
 
 
-def test_check_holds_quantised_weights_against_a_budget():
-    words = ["check", "llama3.1-8b", "--mode", "decode", "--N", "1k", "--max-memory", "6GiB", "--no-trace"]
-    assert xf(*words).returncode == 1
-    assert xf(*words, "--weights", "int4").returncode == 0
-
-
 def test_find_counts_no_quantised_caches():
     with pytest.raises(UsageError, match="--cache int8: "):
         xfcost.find(cache="int8", mode="decode", max_params="1G")
-
-
-GPT_OSS = {
-    "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "head_dim": 64, "vocab_size": 201_088,
-    "num_attention_heads": 64, "num_key_value_heads": 8, "num_experts_per_tok": 4, "sliding_window": 128,
-    "attention_bias": True, "tie_word_embeddings": False, "max_position_embeddings": 131_072,
-}  # fmt: skip
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    ("layers", "experts", "in_print", "gib"), [(24, 32, 13_761_264_768, 12.8), (36, 128, 65_248_815_744, 60.8)]
-)
-def test_a_published_checkpoint_has_as_many_bytes(layers, experts, in_print, gib, tmp_path):
-    # gpt-oss 20B and 120B: `total_size` of their model.safetensors.index.json; GiB of arXiv:2508.10925, table 1
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(GPT_OSS | {"num_hidden_layers": layers, "num_local_experts": experts}))
-    found = xfcost.analyze(str(config), mode="decode", N=64, weights="mxfp4", on="h100-sxm")
-    assert found.on.memory.weights == found.held_bytes == in_print
-    assert round(in_print / 2**30, 1) == gib
 
 
 def config_with(tmp_path, quantization, name="qwen2.5-32b", **more):
@@ -257,32 +231,18 @@ def groups(*formats, **more):
 
 OF_CONFIGS = [
     (AWQ | {"group_size": 128}, "4-bit AWQ", linear_bytes(4, 20, 128)),
-    (
-        AWQ | {"group_size": 64, "modules_to_not_convert": ["self_attn"]},
-        "4-bit AWQ",
-        linear_bytes(4, 20, 64, kept=ATTENTION),
-    ),
     (GPTQ | {"bits": 8, "group_size": -1}, "8-bit GPTQ", linear_bytes(8, 24)),
     (GPTQ | {"bits": 4, "desc_act": True}, "4-bit GPTQ", linear_bytes(4, 20, 128, per_input=32)),
     (FP8, "FP8", linear_bytes(8, matrix=32)),
     # blocks of 128×128: as many float32 as a scale of 32/128 bits for 128 inputs of each output
     (FP8 | {"weight_block_size": [128, 128]}, "FP8", linear_bytes(8, 32 / 128, 128)),
-    (FP8 | {"modules_to_not_convert": ["q_proj"]}, "FP8", linear_bytes(8, matrix=32, kept=("q",))),
     (NF4 | {"quant_method": "bitsandbytes"}, "4-bit NF4", linear_bytes(4.5)),
     (NF4 | {"bnb_4bit_use_double_quant": True}, "4-bit NF4", linear_bytes(4 + 8 / 64 + 32 / 64 / 256)),
     ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "8-bit LLM.int8()", linear_bytes(8, 32)),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4", linear_bytes(4.5, matrix=32)),
     (groups(("Linear", INT4)), "INT4", linear_bytes(4, 16, 32)),
-    (
-        groups(("Linear", INT4 | {"symmetric": False}), ignore=["re:.*k_proj"]),
-        "INT4",
-        linear_bytes(4, 20, 32, kept=("k",)),
-    ),
-    (
-        groups(("Linear", FLOAT8), ignore=["lm_head", "re:.*self_attn.*"]),
-        "FP8",
-        linear_bytes(8, 16, kept=ATTENTION),
-    ),
+    (groups(("Linear", INT4 | {"symmetric": False})), "INT4", linear_bytes(4, 20, 32)),
+    (groups(("Linear", FLOAT8), ignore=["lm_head", "re:.*self_attn.*"]), "FP8", linear_bytes(8, 16, kept=ATTENTION)),
     (groups(("re:.*mlp.*", FLOAT8)), "FP8", linear_bytes(8, 16, kept=ATTENTION)),
     (  # a pattern comes before the class, wherever it stands
         groups(("Linear", INT4), ("re:.*down_proj", FLOAT8)),
@@ -300,11 +260,7 @@ OF_CONFIGS = [
         linear_bytes(4, 16, 32, kept=(*ATTENTION, "gate", "up")) + DOWN_8 // 64,
     ),
     (GPTQ | {"dynamic": {"-:.*self_attn.*": {}}}, "4-bit GPTQ", linear_bytes(4, 20, 128, kept=ATTENTION)),
-    (
-        GPTQ | {"dynamic": {"+:.*down_proj": {"bits": 8}}},
-        "4-bit GPTQ and 8-bit GPTQ",
-        GPTQ_4 + 64 * DOWN_GPTQ_8,
-    ),
+    (GPTQ | {"dynamic": {"+:.*down_proj": {"bits": 8}}}, "4-bit GPTQ and 8-bit GPTQ", GPTQ_4 + 64 * DOWN_GPTQ_8),
     (  # twice the scales of o_proj
         GPTQ | {"dynamic": {".*o_proj": {"group_size": 64}}},
         "4-bit GPTQ",
@@ -320,12 +276,7 @@ OF_CONFIGS = [
         "4-bit GPTQ",
         linear_bytes(4, 20, 128, kept=("k", "v", "o", "down")),
     ),
-    (GPTQ | {"lm_head": True}, "4-bit GPTQ", GPTQ_4 + HEAD_4),
-    (
-        GPTQ | {"lm_head": True, "modules_in_block_to_quantize": [["self_attn", "mlp"]]},
-        "4-bit GPTQ",
-        GPTQ_4 + HEAD_4,
-    ),
+    (GPTQ | {"lm_head": True, "modules_in_block_to_quantize": [["self_attn", "mlp"]]}, "4-bit GPTQ", GPTQ_4 + HEAD_4),
     (GPTQ | {"lm_head": True, "dynamic": {"-:lm_head": {}}}, "4-bit GPTQ", GPTQ_4),
     (GPTQ | {"quant_method": "awq", "modules_to_not_convert": ["model.layers.0."]}, "4-bit AWQ", GPTQ_4 + LAYER_16),
     (  # not layers 10 to 19
@@ -359,19 +310,20 @@ def test_layers_that_are_left_out_by_number_stay_in_the_dtype(tmp_path):
 # Bytes of the safetensors files on the model's pages, without the layer of multi-token prediction and the biases of the
 # experts' choice in float32.
 @pytest.mark.parametrize(
-    ("name", "form", "billions"),
+    ("name", "form", "nbytes", "within"),
     [
-        ("gpt-oss-20b", "MXFP4", 13.76),
-        ("gpt-oss-120b", "MXFP4", 65.25),
-        ("deepseek-r1", "FP8", 673.2),
-        ("kimi-k2", "FP8", 1029.2),
-        ("kimi-k2-thinking", "INT4", 594.2),
+        # `total_size` of model.safetensors.index.json
+        ("gpt-oss-20b", "MXFP4", 13_761_264_768, 0),
+        ("gpt-oss-120b", "MXFP4", 65_248_815_744, 0),
+        ("deepseek-r1", "FP8", 673.2e9, 5e7),
+        ("kimi-k2", "FP8", 1029.2e9, 5e7),
+        ("kimi-k2-thinking", "INT4", 594.2e9, 5e7),
     ],
 )
-def test_published_models_have_their_own_format(name, form, billions):
+def test_published_models_have_their_own_format(name, form, nbytes, within):
     found = xfcost.analyze(name, N=64, mode="decode", on="h100-sxm", trace=False)
     assert found.metadata.weight_format.name == form
-    assert found.held_bytes / 1e9 == pytest.approx(billions, abs=0.05)
+    assert found.held_bytes == found.on.memory.weights == pytest.approx(nbytes, rel=0, abs=within)
     plain = xfcost.analyze(name, N=64, mode="decode", on="h100-sxm", trace=False, weights="none")
     assert (plain.metadata.weight_format, plain.held_bytes) == (None, 2 * plain.total("params"))
 
@@ -421,11 +373,11 @@ def test_a_format_that_is_not_known_is_said_first(quantization, why, tmp_path):
 @pytest.mark.parametrize(
     ("left_out", "matrices"),
     [
-        (["lm_head"], 3),
         (["down_proj"], 2),
+        (["lm_head"], 3),
         (["re:.*gate_proj$"], 2),
-        (["gate_proj", "down_proj"], 1),
         (["experts"], 0),
+        (["gate_proj", "down_proj"], 1),
         (["q_proj"], 3),
     ],
 )
@@ -518,10 +470,7 @@ FLOAT8_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic":
         (groups(("Linear", FLOAT8), kv_cache_scheme=None), None),
         ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}, "fp8"),
-        (
-            {"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}},
-            "int8",
-        ),
+        ({"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}}, "int8"),
     ],
 )
 def test_a_config_s_own_cache_is_the_default(quantization, cache, tmp_path):
@@ -553,10 +502,7 @@ def test_the_heading_says_that_the_cache_is_as_published(tmp_path):
     [
         (CT | {"ignore": ["re:.*(down_proj"]}, "ignore: 're:.*(down_proj': it is no regular expression: missing )"),
         (CT | {"ignore": ["re:((a+|[^x]+)+)+x!$"]}, "ignore: 're:((a+|[^x]+)+)+x!$': it repeats a part that has a"),
-        (
-            groups(("re:(", INT4)),
-            "config_groups: 're:(': it is no regular expression",
-        ),
+        (groups(("re:(", INT4)), "config_groups: 're:(': it is no regular expression"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["re:["]}, "modules_to_not_convert: 're:['"),
         (GPTQ | {"dynamic": {"-:(": {}}}, "dynamic: '-:(': it is no regular expression"),
         (GPTQ | {"dynamic": {"+:(x*)*y": {"bits": 8}}}, "dynamic: '+:(x*)*y': it repeats"),
@@ -588,10 +534,3 @@ def test_a_wrong_regular_expression_is_refused(quantization, message, tmp_path):
 def test_a_match_of_a_pattern_ends(pattern, wrong):
     found = wrong_pattern(pattern)
     assert found is None if wrong is None else wrong in found
-
-
-def test_an_article_goes_with_its_number(tmp_path):
-    for bits, words in ((8, "an 8-bit zero point"), (4, "a 4-bit zero point")):
-        path = config_with(tmp_path, GPTQ | {"bits": bits})
-        found = xfcost.analyze(path, N=64, mode="decode", trace=False)
-        assert found.metadata.weight_format.words.endswith(words)

@@ -14,6 +14,7 @@ from xfcost.cli import COMMANDS, app, command
 from xfcost.commands.options import axis_of
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import read_number, whole, whole_numbers
+from xfcost.report.output import is_chosen
 
 # 128·1000; 128·1024; 2·10⁶; 1.5·1000; 0.5·1024²
 WRITTEN = {
@@ -101,6 +102,7 @@ def test_nothing_given_to_an_option_is_echoed_whole(name: str, option: str, text
     with pytest.raises(Exception) as caught:  # noqa: PT011 - whichever it is, its text is what counts
         xf_in_process(name, *where, option, text, *more)
     assert len(str(caught.value)) < 500
+    assert not is_chosen()
 
 
 @pytest.mark.parametrize(

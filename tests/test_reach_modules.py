@@ -1,7 +1,6 @@
 """`reach` of torch modules, by changing one token at a time, and of the running models of specs."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +13,7 @@ import xfcost
 from modules import Call
 from reaching import Steps, composed, running, small
 from test_any_model_mixing import Module
-from xfcost.formulas.component import Grid
 from xfcost.ledger.errors import UsageError
-from xfcost.mechanisms.window import Window
 from xfcost.report.reach import answers
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.reach import any_reach
@@ -178,14 +175,6 @@ def test_a_size_that_takes_too_much_work_is_reduced_and_said(monkeypatch: pytest
     assert found.notes[0].startswith("reduced: ")
 
 
-def test_where_no_size_is_small_enough_places_are_changed_together(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(any_reach, "MOST_FLOPS", 10**7)
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1))
-    found = reach_of_module(model, Given((torch.randn(1, 3, 16, 16),), {}), "Net", None)
-    assert found.inputs[0].sides[0] < 8
-    assert any(note.startswith("a unit is") for note in found.notes)
-
-
 def test_the_module_is_left_as_it_is():
     model = Text(lambda: Block(8, causal=True)).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -338,35 +327,3 @@ def differing(one: Steps, other: Steps) -> list[str]:
 def test_the_composed_sets_are_those_of_the_running_model(case: Case) -> None:
     architecture = small(case.preset, case.settings, tokens=case.tokens, size=case.size)
     assert differing(composed(architecture), running(architecture, range(case.seeds))) == []
-
-
-# Queries and keys that skip tokens: only the shortcut, a pool of three, reads these.
-POOLED = """\
-name: Pools
-input: {kind: image, size: [6, 8]}
-embed: [{kind: patch, size: 1}]
-stages: [{dim: 8, depth: 1, block: [{kind: pooling, heads: 2, q_size: 1, q_stride: 2, kv_size: 1, kv_stride: 2}]}]
-"""
-
-
-def test_what_pools_skip_is_handed_on_by_the_residual(tmp_path: Path) -> None:
-    (tmp_path / "pooled.yaml").write_text(POOLED)
-    architecture = small(str(tmp_path / "pooled.yaml"))
-    steps = composed(architecture)
-    assert sorted({int(count) for count in steps[0][1]["input"].sum(1)}) == [15, 17, 20]
-    assert differing(steps, running(architecture, range(2))) == []
-
-
-@pytest.mark.rest
-def test_a_window_off_its_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = Window.reads
-
-    def wrong(self: Window, grid: Grid, token: int, memory: Grid | None = None) -> list[int]:
-        read = list(reads(self, grid, token, memory))
-        return read[1:] if token == grid.total - 1 else read
-
-    architecture = small("swin-t", (STAGES, "**.heads=1"), size=(56, 56))
-    seen = running(architecture, seeds=(0, 1))
-    assert differing(composed(architecture), seen) == []
-    monkeypatch.setattr(Window, "reads", wrong)
-    assert differing(composed(architecture), seen)[0] == "stage 1 · block 1: input"

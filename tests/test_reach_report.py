@@ -34,12 +34,6 @@ def test_json_and_csv_have_every_block():
     }  # fmt: skip
 
 
-def test_latex_has_the_lines():
-    latex = xf("reach", "swin-t", "--format", "latex").stdout
-    assert "\\begin{tabular}" in latex
-    assert "6.2" in latex
-
-
 def test_the_ending_says_the_format(tmp_path):
     for name in ("a.json", "a.md", "a.svg", "a.png"):
         stdout_of("reach", "vit", "-o", tmp_path / name)

@@ -65,11 +65,7 @@ def test_nine_in_ten_recorded_peaks_are_predicted_within_a_twentieth():
 
 @pytest.mark.parametrize(
     "row",
-    [
-        chosen("pvt-v2-b2", batch="1"),
-        chosen("vgg-11", batch="8"),
-        chosen("vit-ti16", batch="8", mode="train"),
-    ],
+    [chosen("pvt-v2-b2", batch="1"), chosen("vgg-11", batch="8"), chosen("vit-ti16", batch="8", mode="train")],
     ids=lambda row: f"{row['preset']}-{row['mode']}",
 )
 def test_torch_reserves_what_its_rules_say_and_two_workspaces(row):

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from places import at
 from specs import counted
-from strategies import counted_spec, placed
+from strategies import placed
 from xfcost.formulas.component import Place
 from xfcost.layers.tokens import Token
 from xfcost.ledger.grid import Grid
@@ -21,11 +20,6 @@ from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
 # Recurrent layers ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
-    assert Lstm().units(at(5, out_dim=9)) == 9
-    assert Lstm(bidirectional=True).units(at(5, out_dim=8)) == 4
 
 
 LOOPS: dict[str, tuple[Any, int]] = {
@@ -117,17 +111,6 @@ def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
     module = MODULES[Gru](Gru(start="encoder"), where)
     with pytest.raises(RuntimeError, match="no encoder ran before it"):
         module(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
-
-
-def test_a_first_layer_brings_the_width_to_the_stage_s(tmp_path: Path) -> None:
-    # 3 channels to 8: an LSTM of 4 each way needs no other entry, and the next layer finds 8.
-    spec = {
-        "input": {"kind": "vectors", "channels": 3, "length": 5},
-        "residual": "none",
-        "stages": [{"dim": 8, "depth": 2, "block": [{"kind": "lstm", "bidirectional": True}]}],
-    }
-    # 2·(4·4·(3 + 4) + 2·16) and 2·(4·4·(8 + 4) + 2·16)
-    assert counted_spec(spec, tmp_path).total("params") == 2 * (112 + 32) + 2 * (192 + 32)
 
 
 # Recurrent decoders that attend ───────────────────────────────────────────────────────────────────────────────────────

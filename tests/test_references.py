@@ -7,12 +7,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from compared import answers_of, options_of, reference_of, scattered
 from contract import drawn, example, make
-from references.plain import Options, Weights, spots
-from references.static import convolved
+from references.plain import Options
 from strategies import examples
 from xfcost.formulas.component import Mixer, tag_of
 from xfcost.mechanisms import MECHANISMS
@@ -70,32 +68,6 @@ def plain(value: object) -> bool:
 
 def test_a_reference_is_told_plain_options() -> None:
     assert [component for component, _ in examples(fused=(False,)) if not plain(options_of(component))] == []
-
-
-@pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize(("stride", "dilation", "groups"), [(1, 1, 1), (2, 1, 1), (1, 2, 2), (3, 1, 4)])
-def test_the_convolution_by_hand_is_torch_s(rank: int, stride: int, dilation: int, groups: int) -> None:
-    noise = torch.Generator().manual_seed(0)
-    sides = (5, 4, 3)[:rank]
-    x = torch.randn(2, len(spots(sides)), 4, generator=noise, dtype=torch.float64)
-    weight = torch.randn(8, 4 // groups, *([3] * rank), generator=noise, dtype=torch.float64)
-    bias = torch.randn(8, generator=noise, dtype=torch.float64)
-    ours = convolved(
-        x, sides, Weights({"weight": weight, "bias": bias}), stride=stride, dilation=dilation, groups=groups
-    )
-    theirs = (F.conv1d, F.conv2d, F.conv3d)[rank - 1](
-        x.transpose(1, 2).unflatten(2, sides), weight, bias, stride, dilation, dilation, groups
-    )
-    torch.testing.assert_close(ours, theirs.flatten(2).transpose(1, 2))
-
-
-def test_a_causal_convolution_by_hand_is_torch_s_after_padding_the_past() -> None:
-    noise = torch.Generator().manual_seed(0)
-    x = torch.randn(2, 7, 3, generator=noise, dtype=torch.float64)
-    weight = torch.randn(3, 1, 4, generator=noise, dtype=torch.float64)
-    ours = convolved(x, (7,), Weights({"weight": weight}), dilation=2, groups=3, causal=True)
-    padded = F.pad(x.transpose(1, 2), (6, 0))
-    torch.testing.assert_close(ours, F.conv1d(padded, weight, dilation=2, groups=3).transpose(1, 2))
 
 
 @pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)

@@ -16,18 +16,14 @@ from places import at, rows_of
 from references.attention import compressed_once, with_memory
 from specs import counted
 from strategies import counted_spec, placed
-from whole_probe import probe
-from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Mixer, Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, Cross, Full
 from xfcost.mechanisms.relative import Compressive, Relative
-from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.shared.attention import Rotary, alibi, bucket_rows
+from xfcost.torch_models.shared.attention import alibi, bucket_rows
 
 # `--kind` of one of these selects this file
 KINDS = ("relative", "compressive")
@@ -75,39 +71,6 @@ def test_two_segments_are_one_long_pass_through_a_layer() -> None:
     half.load_state_dict(whole.state_dict())
     x_BND = noise(2, 10, 6)
     torch.testing.assert_close(half(x_BND[:, 5:], x_BND[:, :5]), whole(x_BND)[:, 5:], rtol=1e-11, atol=1e-12)
-
-
-class RelativeSegments(nn.Module):
-    """Layers over one segment after the other: (B, S·N, D) -> the last segment (B, N, D).
-
-    A layer's memory is what entered it in the segments before: the newest positions that fit.
-    """
-
-    def __init__(self, layers: int, segments: int, tokens: int, memory: int) -> None:
-        super().__init__()
-        component = Relative(heads=2, causal=True, memory=memory)
-        self.segments, self.memory = segments, memory
-        self.layers = nn.ModuleList(twin_of(component, at(tokens), seed) for seed in range(layers))
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        seen = [x_BND.new_zeros(x_BND.shape[0], self.memory, x_BND.shape[-1])] * len(self.layers)
-        for segment_BND in x_BND.chunk(self.segments, dim=1):
-            hidden_BND = segment_BND
-            for number, layer in enumerate(self.layers):
-                before_BPD, seen[number] = seen[number], torch.cat([seen[number], hidden_BND], 1)[:, -self.memory :]
-                hidden_BND = hidden_BND + layer(hidden_BND, before_BPD)
-        return hidden_BND
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("memory", [3, 4])
-def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> None:
-    tokens, segments = 4, 5
-    seen = probe(RelativeSegments(layers, segments, tokens, memory), (torch.zeros(1, segments * tokens, 6),))
-    # The first token of the last segment reads `memory` positions before it. One layer deeper they stand in a segment
-    # that reads `memory` positions before itself: with memories as long as segments, L·m tokens back in all.
-    last = (segments - 1) * tokens
-    assert seen.reads[0] == frozenset(range(last - (layers - 1) * tokens - memory, last + 1))
 
 
 # transformers 4.57.6 (deprecated.transfo_xl), FlopCounterMode/2: embedding and layers, with queries of the memory.
@@ -208,30 +171,6 @@ def test_segments_go_on_as_the_paper_s_algorithm_does(component: Compressive) ->
         past = module.remember(x_BND, past)
 
 
-class CompressiveSegments(nn.Module):
-    """One layer over one segment after the other: (B, S·N, D) -> the last segment."""
-
-    def __init__(self, component: Compressive, segments: int, tokens: int) -> None:
-        super().__init__()
-        self.segments, self.layer = segments, twin_of(component, at(tokens))
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        *before, last = x_BND.chunk(self.segments, dim=1)
-        past = self.layer.standing(last)
-        for segment in before:
-            past = self.layer.remember(segment, past)
-        return self.layer(last, past)
-
-
-@pytest.mark.parametrize("function", ["conv", "mean"])
-def test_a_layer_reaches_c_tokens_per_compressed_one(function: str) -> None:
-    # Three compressed of two tokens each and a memory of 4, before segments of 4: two are new per segment.
-    component = Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2, function=function)
-    seen = probe(CompressiveSegments(component, 6, 4), (torch.zeros(1, 24, 6),))
-    first = 20 - 4 - 2 * 3
-    assert seen.reads[0] == frozenset(range(first, 21))
-
-
 def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> None:
     """compressive-transformer-pytorch 0.4.0: 46,879,264 parameters, 57,193,529,344 MACs (FlopCounterMode/2).
 
@@ -264,25 +203,6 @@ def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
     assert (msgspec.structs.astuple(alone), msgspec.structs.astuple(shared)) == ((4, 10, 10, 2, 2), (2, 20, 10, 2, 2))
 
 
-def test_names() -> None:
-    assert Full(heads=4, kv_heads=4).label() == "Self-attention"
-    assert Full(heads=4, kv_heads=2).label() == "Grouped-query attention"
-    assert Full(heads=4, kv_heads=1, causal=True).label() == "Causal multi-query attention"
-    sliding = Sliding(heads=4, kv_heads=2, window=4, causal=True)
-    assert sliding.label() == "Sliding-window causal grouped-query attention"
-
-
-def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:
-    rotary = Rotary(12, 6, 10000.0)
-    q, k = torch.randn(2, 1, 1, 1, 6, generator=torch.Generator().manual_seed(0)).expand(-1, -1, -1, 12, -1)
-    scores = rotary(q) @ rotary(k).transpose(-2, -1)
-    for distance in range(-11, 12):
-        along = scores[0, 0].diagonal(distance)
-        torch.testing.assert_close(along, along[:1].expand_as(along), rtol=1e-4, atol=1e-5)
-    assert (scores[0, 0, 0] - scores[0, 0, 0, 0]).abs()[1:].min() > 1e-3
-    torch.testing.assert_close(rotary(q).norm(dim=-1), q.norm(dim=-1))
-
-
 def test_alibi_s_slopes() -> None:
     # eight heads: 1/2, 1/4, … 1/256 (Press et al. 2022, §3)
     torch.testing.assert_close(alibi(2, 8)[:, 0, 1], 2.0 ** -torch.arange(1, 9))
@@ -304,41 +224,6 @@ def test_bucket_rows_by_hand() -> None:
     assert bucket_rows(distances, component.bias, causal=True).tolist() == [0] * 7 + [1, 2, 5, 5, 7]
 
 
-def test_layers_that_share_a_table_count_it_once(tmp_path: Any) -> None:
-    def spec(**share: str) -> dict[str, Any]:
-        bias = {"kind": "buckets"} | share
-        return {
-            "input": {"kind": "tokens", "vocabulary": 29, "length": 10},
-            "embed": [{"kind": "token"}],
-            "stages": [{"dim": 12, "depth": 3, "block": [{"kind": "full", "heads": 3, "bias": bias}, {"kind": "mlp"}]}],
-        }
-
-    own, shared = counted_spec(spec(), tmp_path), counted_spec(spec(share="buckets"), tmp_path)
-    assert own.total("params") - shared.total("params") == 2 * 32 * 3
-    assert own.total("moved") == shared.total("moved")
-    assert next(row for row in shared.rows if row.path == "shared.buckets").params == 32 * 3
-
-
-def test_the_shared_table_is_learned_from_every_layer() -> None:
-    table = torch.nn.Module()
-    table.weight = torch.nn.Parameter(torch.randn(32, 2, dtype=torch.float64))
-    component = Full(heads=2, bias=Buckets(share="one"))
-    for _ in range(2):
-        module = MODULES[Full](component, grouped_at(6), {"one": table}).double()
-        assert "relative_bias.weight" not in dict(module.named_parameters())
-        table.weight.grad = None
-        module(torch.randn(1, 6, 8, dtype=torch.float64)).sum().backward()
-        assert table.weight.grad.abs().sum() > 0
-
-
-def test_the_least_distance_that_stands() -> None:
-    # 32 buckets in two directions: 8 exact ones each, so that further ones begin at 8 and end beyond it
-    Full(heads=2, bias=Buckets(count=32, distance=9)).check(grouped_at(10))
-    Full(heads=2, causal=True, bias=Buckets(count=32, distance=17)).check(grouped_at(10))
-    with pytest.raises(ComponentError):
-        Full(heads=2, causal=True, bias=Buckets(count=32, distance=16)).check(grouped_at(10))
-
-
 # Values that are wider, or narrower, than keys ────────────────────────────────────────────────────────────────────────
 
 value_width_at = partial(places.at, dim=12)
@@ -356,20 +241,3 @@ def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:
         component = Full(heads=2, causal=True, projection_bias=not bias, output_bias=bias)
         step = {row.path: row.params for row in component.decoding(value_width_at(10))}
         assert step["out"] == rows_of(component, value_width_at(10))["out"].params == 144 + 12 * bias
-
-
-@pytest.mark.parametrize("mixer", [Full(heads=3), Cross(heads=3)])
-def test_as_wide_as_keys_is_the_default(mixer: Mixer) -> None:
-    said = type(mixer)(heads=3, value_dim=4)
-    spot = value_width_at(10, memory=Grid((7,)), memory_dim=12)
-    assert list(mixer.operations(spot)) == list(said.operations(spot))
-
-
-def test_traffic_reads_both_widths() -> None:
-    # Table 3 (B): 18 cores of 8 heads, 512 queries and keys, d_k = 16, d_v = 64; plain: Q, K of d_k, V, O of d_v, and
-    # the matrix four times, in 4 bytes
-    ledger = analyze("transformer-base-dk16", memory_level="192KiB", trace=False)
-    assert ledger.total("plain_traffic_bytes") == 4 * 18 * 8 * (2 * 512 * (16 + 64) + 4 * 512**2)
-    # 49,152 elements hold ⌈49,152/160⌉ = 308 keys at a time: two passes over queries, outputs twice, and statistics
-    tiled = 512 * (16 + 64) + 2 * (512 * (16 + 2 * 64) + 4 * 512)
-    assert ledger.total("tiled_traffic_bytes") == 4 * 18 * 8 * tiled

@@ -7,7 +7,6 @@ import pytest
 
 import xfcost
 from helpers import csv_of, report_text, xf
-from xfcost.report.training import device_days_text
 
 
 def header(spec: str, **options: object) -> list[str]:
@@ -71,27 +70,12 @@ def test_the_causes_of_a_count_beside_the_estimate_add_up_and_are_its_own(name: 
     assert tuple(re.sub(r" [+−][\d.]+ %$", "", cause) for cause in causes.split(", ")) == CAUSES[name]
 
 
-def test_device_time_is_in_the_unit_of_its_largest() -> None:
-    assert device_days_text([0.5, 0.9]) == "12 to 21.6 device-hours"
-    assert device_days_text([0.5, 252.4]) == "0.5 to 252.4 device-days"
-    assert device_days_text([1e-6]) == "86.4 ms of one device"
-
-
 def test_pairs_of_one_layer_name_that_layer() -> None:
     """Three window blocks of 7×7 come before each of three blocks of full attention, on 14×14 patches."""
     text = report_text(xfcost.compare("vit-b16", "docs/tutorials/your-architecture/windows.yaml"))
     assert (
         "query-key pairs per head, first layer: Windows, then all tokens has the least at N = 196, 9,604"  # 196·49
     ) in " ".join(text.split())
-
-
-def test_equal_figures_are_left_out_but_for_verbose() -> None:
-    comparison = xfcost.compare("gpt2", "gpt2", N=64)
-    other = xfcost.compare("mistral-7b", "mistral-7b-sliding", N=8192)  # of the same parameters
-    short, long = report_text(other), report_text(other, verbose=True)
-    assert "(same)" not in short.split("\n\n")[2]
-    assert "(same)" in long.split("\n\n")[2]
-    assert "MACs: the same at N = 64" in report_text(comparison)
 
 
 @pytest.mark.parametrize(

@@ -143,17 +143,6 @@ def test_the_slider_changes_every_figure_and_its_words_are_python_s(opened):
         assert f"N = {sizes[place]:,}" in page.locator("#operations caption").first.text_content()
 
 
-def test_numbers_read_as_in_python(opened):
-    page = opened(TWO)
-    numbers = [0, 1, 999, 9999, 10_000, 99_995, 999_949, 999_950, 12_345_678, 10**15 - 1, 2**53 + 1, 10**26, 10**28]
-    numbers += [10_125, 10_375, 1536, 2**20, 2**20 + 1, 10_485_759]
-    texts = page.evaluate(
-        "numbers => numbers.map((one) => [xfcost.textOf('macs', BigInt(one)), xfcost.textOf('x_bytes', BigInt(one))])",
-        [str(number) for number in numbers],
-    )
-    assert texts == [[units.count(number), units.size(number)] for number in numbers]
-
-
 def test_tables_sort_by_keyboard_and_say_so(opened):
     page = opened(TWO)
     header = page.locator("#operations table").first.locator("th", has_text="MACs (share)")
@@ -265,48 +254,6 @@ def test_the_answer_and_the_plot_are_on_the_first_screen(opened, width):
         "[...document.querySelectorAll('.wide')].map(one => one.classList.contains('scrolls'))"
     )
     assert any(hidden) == (width == 390)
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_page_of_two_systems_on_a_device_is_short_and_shows_its_plot_first(opened, width):
-    page = opened((*TWO, "--on", "h100-sxm"), viewport={"width": width, "height": 900})
-    box = page.locator("#plot").bounding_box()
-    assert box["y"] + box["height"] < 930
-    assert page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight < 6000]") == [
-        width, True,
-    ]  # fmt: skip
-
-
-def test_the_plot_of_four_systems_begins_on_the_first_screen_of_a_phone(opened):
-    four = ("common-full", "common-linformer", "common-sliding", "common-performer", "--N", "4k")
-    page = opened(four, viewport={"width": 390, "height": 844})
-    assert page.locator("#plot").bounding_box()["y"] < 720  # of 844
-
-
-def test_the_slider_is_beside_what_follows_it_alone(opened):
-    page = opened(TWO, viewport={"width": 1280, "height": 800})
-    # sections whose figures change with N, and those in whose sight the slider stays when they are scrolled to
-    texts = "[...document.querySelectorAll('section')].map(one => [one.id, one.textContent])"
-    before = dict(page.evaluate(texts))
-    choose(page, 3)
-    follow = {name for name, text in page.evaluate(texts) if text != before[name]}
-    seen = set()
-    for name in before:
-        page.evaluate("name => document.getElementById(name).scrollIntoView({block: 'end'})", name)
-        box = page.locator(".bar").bounding_box()
-        if 0 <= box["y"] < 800:
-            seen.add(name)
-    assert follow == {"growth", "kinds", "operations", "tree"}
-    assert follow <= seen
-    assert not {"blocks", "notes"} & seen
-
-
-def test_focus_is_seen_and_comes_in_order(opened):
-    page = opened(TWO)
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
-    assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
-    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
 def test_without_script_the_page_has_its_figures(opened):

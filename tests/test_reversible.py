@@ -188,16 +188,6 @@ def test_training_keeps_the_attention_matrices_of_one_layer_at_a_time(tmp_path):
     assert (both.attention_kept_bytes(), both.attention_memory()["all_layers"]) == (3 * layer, 7 * layer)
 
 
-def test_a_stage_can_be_reversible_alone(tmp_path):
-    data = reversible_spec()
-    ordinary = {"dim": REVERSIBLE_DIM, "depth": 1, "block": [FULL, MLP, MLP], "residual": {"norm": "none"}}
-    data |= {"stages": [*data["stages"], ordinary]}
-    data["residual"]["join"] = "mean"
-    ledger = joined(placed(data, tmp_path))
-    exact(ledger)
-    assert [row.path for row in ledger.rows if "residual.join" in row.path] == ["stages.0.residual.join"]
-
-
 class Wider(Mlp, frozen=True, kw_only=True, tag="wider"):
     def out(self, spot: Place) -> tuple[Grid, int]:
         return spot.grid, 2 * spot.dim

@@ -8,28 +8,25 @@ import torch
 from torch import nn
 
 from xfcost.torch_models.accounts import chains
-from xfcost.torch_models.any_model.work import RecordedOperations
-from xfcost.torch_models.running.by_row import costs_by_module, trained
-from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
-from xfcost.torch_models.running.record import Lineage, NodeOwners, RecordedCall, RunRecord, SavedStorage, TensorRecord
+from xfcost.torch_models.running.by_row import trained
+from xfcost.torch_models.running.prediction_calls import calls_of, in_all_steps
+from xfcost.torch_models.running.record import NodeOwners, RecordedCall, RunRecord, SavedStorage, TensorRecord
 from xfcost.torch_models.running.recorder import Recorder
 
 CODE = compile("", "model.py", "exec")
 
 
-def tensor(number, *shape, storage=None, source=None):
+def tensor(number, *shape, storage=None):
     shape = torch.Size(shape)
     strides = torch.empty(shape, device="meta").stride()
     storage = number if storage is None else storage
-    return TensorRecord(
-        shape, strides, 0, torch.float32, shape.numel(), number, storage, is_nested=False, source=source
-    )
+    return TensorRecord(shape, strides, 0, torch.float32, shape.numel(), number, storage, is_nested=False, source=None)
 
 
-def call(func, inputs, outputs, *, module="", macs=0, line=0, phase="forward", next_node=0, node=None, **more):
+def call(func, inputs, outputs, *, module="", macs=0, phase="forward", next_node=0, node=None, **more):
     packet = getattr(func, "overloadpacket", None)
     return RecordedCall(
-        operation=str(packet).replace(".", "::"), func=func, module=module, place=(CODE, line), args=tuple(inputs),
+        operation=str(packet).replace(".", "::"), func=func, module=module, place=(CODE, 0), args=tuple(inputs),
         kwargs={}, inputs=list(inputs), outputs=list(outputs), costs=Counter(macs=macs, flops=2 * macs),
         phase=phase, next_node=next_node, node=node, number=0, **more,
     )  # fmt: skip
@@ -40,141 +37,63 @@ MM, ADD, VIEW, RELU = (
 )  # fmt: skip
 
 
-class TestMemory:
-    def test_the_peak_is_the_most_bytes_at_once(self):
-        # 100, 150, 170, 150, 250, 150
-        assert RunRecord(changes=[(0, 100), (1, 50), (2, 20), (2, -20), (3, 100), (0, -100)]).peak_bytes() == 250
-
-    def test_a_run_without_storages_has_none(self):
-        assert RunRecord().peak_bytes() == 0
-
-    def test_a_storage_is_saved_once_and_weights_are_not(self):
-        saved = [
-            SavedStorage(1, 8, "a", 0),
-            SavedStorage(2, 4, "a", 0),
-            SavedStorage(1, 8, "b", 1),
-            SavedStorage(None, 3, "b", 1),
-            SavedStorage(None, 3, "c", 2),
-        ]
-        found = RunRecord(saved=saved, weights={2}).first_saved()
-        assert [(one.module, one.nbytes) for one in found] == [("a", 8), ("b", 3), ("c", 3)]
+def test_the_peak_is_the_most_bytes_at_once():
+    # 100, 150, 170, 150, 250, 150
+    assert RunRecord(changes=[(0, 100), (1, 50), (2, 20), (2, -20), (3, 100), (0, -100)]).peak_bytes() == 250
 
 
-class TestNodeOwners:
-    def test_nodes_made_since_the_last_call_are_a_call_s(self):
-        owners = NodeOwners()
-        owners.own(3, "first", has_costs=True)  # made nodes 0, 1 and 2
-        owners.own(4, "second", has_costs=True)  # made node 3
-        assert [owners.owner(node) for node in (0, 2, 3, 4, None)] == ["first", "first", "second", None, None]
-
-    def test_of_a_custom_function_the_first_part_with_costs_owns_it(self):
-        # the node is made before its parts run, none of which makes one
-        owners = NodeOwners()
-        owners.own(1, "view", has_costs=False)
-        owners.own(1, "product", has_costs=True)
-        owners.own(1, "sum", has_costs=True)
-        assert owners.owner(0) == "product"
+def test_a_storage_is_saved_once_and_weights_are_not():
+    saved = [
+        SavedStorage(1, 8, "a", 0),
+        SavedStorage(2, 4, "a", 0),
+        SavedStorage(1, 8, "b", 1),
+        SavedStorage(None, 3, "b", 1),
+        SavedStorage(None, 3, "c", 2),
+    ]
+    found = RunRecord(saved=saved, weights={2}).first_saved()
+    assert [(one.module, one.nbytes) for one in found] == [("a", 8), ("b", 3), ("c", 3)]
 
 
-class TestByModule:
-    def test_costs_are_the_module_s_that_runs(self):
-        x = tensor(0, 2, 2)
-        run = RunRecord(calls=[call(MM, [x, x], [x], module=name, macs=8) for name in ("a", "a.b", "a")])
-        found = costs_by_module(run)
-        assert {name: costs["macs"] for name, costs in found.modules.items()} == {"a": 16, "a.b": 8}
-
-    def test_what_no_table_knows_is_named(self):
-        x = tensor(0, 2, 2)
-        unknown, part = call(MM, [x, x], [x]), call(MM, [x, x], [x])
-        unknown.costs = None
-        part.uncounted = Counter({"aten::part": 2})
-        found = costs_by_module(RunRecord(calls=[unknown, part], missing=Counter({"a in another thread": 1})))
-        assert found.unknown == {"aten::mm": 1, "aten::part": 2, "a in another thread": 1}
-
-    def test_gradients_are_the_leaf_s_that_made_the_node(self):
-        x = tensor(0, 2, 2)
-        run = RunRecord(
-            calls=[
-                call(MM, [x, x], [x], module="a", macs=8, next_node=1),
-                call(MM, [x, x], [x], module="b", macs=8, next_node=2),
-                call(MM, [x, x], [x], macs=5, phase="backward", node=1),
-                call(MM, [x, x], [x], macs=6, phase="backward", node=0),
-                call(MM, [x, x], [x], macs=7, phase="again", node=1, module="a", next_node=3),
-                call(MM, [x, x], [x], macs=9, phase="backward", node=2),
-            ],
-            saved=[SavedStorage(4, 16, "b", 1), SavedStorage(5, 16, "outside", 1)],
-        )
-        found = trained(run, {"a", "b"})
-        assert found.forward == {"a": 8, "b": 8}
-        # node 2 was made when a ran again
-        assert found.backward == {"a": 6 + 7 + 9, "b": 5}
-        assert found.saved == {"b": 16, "": 16}
+def test_nodes_made_since_the_last_call_are_a_call_s():
+    owners = NodeOwners()
+    owners.own(3, "first", has_costs=True)  # made nodes 0, 1 and 2
+    owners.own(4, "second", has_costs=True)  # made node 3
+    assert [owners.owner(node) for node in (0, 2, 3, 4, None)] == ["first", "first", "second", None, None]
 
 
-class TestOperations:
-    def test_equal_calls_in_the_source_are_one_operation(self):
-        x = tensor(0, 2, 2)
-        found = RecordedOperations(
-            RunRecord(calls=[call(MM, [x, x], [x], macs=8, line=line) for line in (1, 2, 1)])
-        ).works
-        assert [(work.calls, work.costs["macs"]) for work in found.values()] == [(2, 16), (1, 8)]
-
-    def test_free_calls_are_kept_where_they_are_asked_for(self):
-        x = tensor(0, 2, 2)
-        run = RunRecord(calls=[call(ADD, [x, x], [x]), call(VIEW, [x], [x])])
-        assert not RecordedOperations(run).works
-        assert [work.name for work in RecordedOperations(run, keeps_free=True).works.values()] == ["add"]
-
-    def test_weights_are_followed_through_views(self):
-        weight = tensor(1, 4, source=Lineage(weights=frozenset({"w"})))
-        x, view, out = tensor(2, 2, 2, source=Lineage(varies=True)), tensor(3, 2, 2, storage=1), tensor(4, 2, 2)
-        run = RunRecord(calls=[call(VIEW, [weight], [view]), call(MM, [x, view], [out], macs=8)])
-        assert [[*work.weights] for work in RecordedOperations(run).works.values()] == [["w"]]
-
-    def test_softmax_over_a_product_of_activations_makes_scores(self):
-        q, k, scores, weights = (tensor(number, 3, 2, source=Lineage(varies=True)) for number in range(4))
-        scores, weights = (tensor(one.tensor, 3, 3) for one in (scores, weights))
-        softmax = call(torch.ops.aten._softmax.default, [scores, -1], [weights], macs=0)
-        softmax.inputs, softmax.costs = [scores], Counter(flops=45)
-        found = [*RecordedOperations(RunRecord(calls=[call(MM, [q, k], [scores], macs=18), softmax])).works.values()]
-        assert [work.entries for work in found] == [9, 0]
-        assert found[1].matrix.entries == 9
-
-    def test_a_forward_that_runs_again_is_its_operation_s(self):
-        x = tensor(0, 2, 2)
-        first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, module="a")
-        again = call(MM, [x, x], [x], macs=8, line=1, phase="again", next_node=2, module="a", node=0)
-        gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=1)
-        (work,) = RecordedOperations(RunRecord(calls=[first, again, gradient])).works.values()
-        assert (work.recomputed, work.recomputed_macs, work.backward_macs) == (True, 8, 24)
-
-    def test_seconds_are_the_operation_s(self):
-        x = tensor(0, 2, 2)
-        first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, seconds=1.0)
-        gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=0, seconds=2.0)
-        assert [*RecordedOperations(RunRecord(calls=[first, gradient])).seconds.values()] == [3.0]
+def test_of_a_custom_function_the_first_part_with_costs_owns_it():
+    # the node is made before its parts run, none of which makes one
+    owners = NodeOwners()
+    owners.own(1, "view", has_costs=False)
+    owners.own(1, "product", has_costs=True)
+    owners.own(1, "sum", has_costs=True)
+    assert owners.owner(0) == "product"
 
 
-class TestPredictionCalls:
-    def test_views_are_counted_apart(self):
-        x = tensor(0, 2, 2)
-        run = RunRecord(calls=[call(RELU, [x], [x]), call(VIEW, [x], [x]), call(RELU, [x], [x], phase="backward")])
-        forward, backward = calls_of(run)
-        assert (forward.views, forward.calls.total(), backward.views, backward.calls.total()) == (1, 1, 0, 1)
+def test_gradients_are_the_leaf_s_that_made_the_node():
+    x = tensor(0, 2, 2)
+    run = RunRecord(
+        calls=[
+            call(MM, [x, x], [x], module="a", macs=8, next_node=1),
+            call(MM, [x, x], [x], module="b", macs=8, next_node=2),
+            call(MM, [x, x], [x], macs=5, phase="backward", node=1),
+            call(MM, [x, x], [x], macs=6, phase="backward", node=0),
+            call(MM, [x, x], [x], macs=7, phase="again", node=1, module="a", next_node=3),
+            call(MM, [x, x], [x], macs=9, phase="backward", node=2),
+        ],
+        saved=[SavedStorage(4, 16, "b", 1), SavedStorage(5, 16, "outside", 1)],
+    )
+    found = trained(run, {"a", "b"})
+    assert found.forward == {"a": 8, "b": 8}
+    # node 2 was made when a ran again
+    assert found.backward == {"a": 6 + 7 + 9, "b": 5}
+    assert found.saved == {"b": 16, "": 16}
 
-    def test_further_steps_of_a_loop_add_what_two_lengths_differ_by(self):
-        def steps(number):
-            x, all_tokens = tensor(0, 2, 4), tensor(1, 2, number, 4)
-            calls = [*[call(RELU, [x], [x])] * (3 * number + 1), call(RELU, [all_tokens], [all_tokens])]
-            return calls_of(RunRecord(calls=calls))[0]
 
-        found = in_all_steps(steps(17), steps(19), (17, 19), 100)
-        assert found == StepCalls(steps(100).calls, 0)
-
-    def test_the_calls_of_all_steps_are_in_their_order_so_that_sums_are_the_same_in_every_process(self):
-        every = [call(RELU, [x], [x]) for x in (tensor(width, 2, width) for width in range(30, 50))]
-        found = in_all_steps(*(calls_of(RunRecord(calls=every * steps))[0] for steps in (17, 19)), (17, 19), 100)
-        assert [one.inputs[0].sizes[1] for one in found.calls] == [*range(30, 50)]
+def test_the_calls_of_all_steps_are_in_their_order_so_that_sums_are_the_same_in_every_process():
+    every = [call(RELU, [x], [x]) for x in (tensor(width, 2, width) for width in range(30, 50))]
+    found = in_all_steps(*(calls_of(RunRecord(calls=every * steps))[0] for steps in (17, 19)), (17, 19), 100)
+    assert [one.inputs[0].sizes[1] for one in found.calls] == [*range(30, 50)]
 
 
 def test_a_chain_is_as_long_as_results_wait_for_results():

@@ -14,7 +14,6 @@ from xfcost.api.difference import diff
 from xfcost.api.options import EVERY, OPTIONS, read_option
 from xfcost.api.runs import WITHOUT_EFFECT, make_run
 from xfcost.cli import command
-from xfcost.commands.options import OF_A_FORWARD
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.objects import json_text
 
@@ -33,25 +32,6 @@ def test_commands_and_functions_have_every_option_in_its_order(name: str) -> Non
         option: declared.default for option, declared in OPTIONS.items()
     }
     assert "options" not in parameters
-
-
-@pytest.mark.parametrize(
-    ("name", "some"),
-    [
-        ("glance", ["N", "size", "batch", "dtype", "attention"]),
-        ("diagram", ["N", "batch", "attention"]),
-        ("plot", ["batch", "dtype", "attention", "mode"]),
-    ],
-)
-def test_other_commands_have_some(name: str, some: list[str]) -> None:
-    given = [option for option in some if option not in {"N", "size"}]
-    assert [flag[2:] for flag in flags(name) if flag[2:] in given] == given
-    shown = {parameter.name: parameter for parameter in command(name).params}
-    for option in given:
-        # plot draws two of the modes alone, and its help lists these; without modes a default is the same for all.
-        of_a_forward = OF_A_FORWARD if "mode" not in shown else {}
-        own = of_a_forward.get(option, OPTIONS[option].help)
-        assert (name, option) == ("plot", "mode") or shown[option].help == own
 
 
 def test_the_documentation_says_what_the_help_says() -> None:
@@ -75,7 +55,6 @@ def test_an_unknown_keyword_is_a_type_error(function) -> None:
         function(tokns=5)
 
 
-EIGHT = ["--mode", "train", "--on", "h100-sxmx8"]
 # Options that no figure of theirs depends on -> with what they are given.
 DEVICES: dict[str, dict[str, Any]] = {
     name: {"on": "h100-sxmx8"} | more

@@ -46,17 +46,6 @@ def test_a_row_is_a_line_after_the_header_and_is_read_as_it_was(tmp_path: Path) 
     assert found.whole_bytes == len(content)
 
 
-def test_a_file_that_is_opened_again_keeps_its_rows_and_its_header(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    before = written(path, row("A"))
-    file = opened(path)
-    assert file.rows == [row("A")]
-    file.append(row("B"))
-    file.close()
-    assert path.read_bytes().startswith(before)
-    assert [one.configuration.system for one in read_runs(path).rows] == ["A", "B"]
-
-
 def test_of_rows_of_the_same_configuration_the_last_one_counts(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     written(path, row("A", outcome=measured(1.0)), row("B"), row("A", outcome=measured(2.0)), row("A", machine=THERE))
@@ -196,15 +185,6 @@ def test_a_write_in_parts_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_place_that_can_t_be_written_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OutputError):
         opened(tmp_path / name)
-
-
-def test_a_read_only_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> int:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(runs_file.os, "open", refused)
-    with pytest.raises(OutputError, match="can't be written: Read-only file system"):
-        opened(tmp_path / "runs.jsonl")
 
 
 def test_a_pipe_is_waited_for_after_a_line_that_says_so(tmp_path: Path) -> None:

@@ -38,9 +38,6 @@ def test_only_what_measures_or_tells_progress_reads_a_clock() -> None:
     assert found == set(CLOCKS)
 
 
-# Models written by hand ────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Attention(nn.Module):
     """Of two heads; with a window over squares of so many tokens, which every second block shifts."""
 
@@ -48,30 +45,23 @@ class Attention(nn.Module):
         super().__init__()
         self.q, self.k, self.v, self.out = (nn.Linear(dim, dim) for _ in range(4))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, keys: Tensor | None = None) -> Tensor:
-        q, k, v = (
-            one.unflatten(-1, (2, -1)).transpose(-3, -2)
-            for one in (self.q(x), *(map_(x if keys is None else keys) for map_ in (self.k, self.v)))
-        )
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (map_(x).unflatten(-1, (2, -1)).transpose(-3, -2) for map_ in (self.q, self.k, self.v))
         scores = q @ k.mT * q.shape[-1] ** -0.5
         return self.out(((scores if mask is None else scores + mask).softmax(-1) @ v).transpose(-3, -2).flatten(-2))
 
 
 class Block(nn.Module):
-    """Swin's with a window, CvT's with strided keys, else ViT's."""
+    """Swin's with a window, else ViT's."""
 
-    def __init__(self, dim: int, *, window: int = 0, shift: int = 0, stride: int = 0) -> None:
+    def __init__(self, dim: int, *, window: int = 0, shift: int = 0) -> None:
         super().__init__()
         self.first, self.second = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.attention, self.mlp = Attention(dim), nn.Sequential(nn.Linear(dim, 16), nn.GELU(), nn.Linear(16, dim))
-        self.keys = nn.Conv2d(dim, dim, 3, stride, 1, groups=dim) if stride else None
         self.window, self.shift = window, shift
 
     def mixed(self, x: Tensor) -> Tensor:
         (batch, height, width, dim), w, s = x.shape, self.window, self.shift
-        if self.keys is not None:
-            keys = self.keys(x.permute(0, 3, 1, 2)).flatten(2).mT
-            return self.attention(x.flatten(1, 2), keys=keys).view(x.shape)
         if not w:
             return self.attention(x.flatten(1, 2)).view(x.shape)
 
@@ -118,7 +108,6 @@ NETS: Final[dict[str, tuple[nn.Module, list[tuple[str, str]]]]] = {
         Net(*WINDOWS, *WINDOWS),
         [("blocks.0-2:2.attention.bmm", "local"), ("blocks.1-3:2.attention.bmm", "local")],
     ),
-    "CvT": (Net(*[{"stride": 2}] * 4), [("blocks.*.attention.bmm", "global")]),
 }
 
 

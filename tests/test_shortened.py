@@ -10,19 +10,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import places
-import xfcost
-from growth import orders_at
 from specs import counted
 from strategies import counted_spec, placed
-from transformers_models import TheirWeights, compare, ours_of, parameters, scrambled, theirs_of, transformers
+from transformers_models import TheirWeights, compare, ours_of, scrambled, theirs_of, transformers
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
-from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.component import Residual
 from xfcost.layers.feed_forward import Mlp
-from xfcost.layers.stems import ConvEmbed
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.funnel import Funnel
-from xfcost.mechanisms.pooling import Pooling, WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
@@ -41,22 +36,6 @@ VOCABULARY, DIM, HIDDEN = 29, 12, 20
 
 
 spot = partial(places.at, dim=4)
-
-
-@pytest.mark.parametrize(
-    ("component", "lengths"),
-    [
-        # [CLS] apart, the last token left out: [CLS], (1, 2), (3, 4), …
-        (Funnel(heads=1, stride=2), {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 8: 4, 512: 256}),
-        # [CLS] apart, all tokens: the last may stand alone
-        (Funnel(heads=1, stride=2, truncate_seq=False), {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 8: 5, 512: 257}),
-        (Funnel(heads=1, stride=2, separate_cls=False), {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 8: 4, 512: 256}),
-        (Funnel(heads=1), {1: 1, 2: 2, 512: 512}),
-    ],
-    ids=str,
-)
-def test_how_many_tokens_go_out(component: Funnel, lengths: dict[int, int]) -> None:
-    assert {n: component.out(spot(n))[0].total for n in lengths} == lengths
 
 
 def funnel_spec(length: int, **options: Any) -> dict[str, Any]:
@@ -191,17 +170,6 @@ def test_its_own_n_costs_what_its_own_frames_do_and_frames_can_be_given_too() ->
     assert counted("conformer-s", size=(2000, 80)).metadata.grid_tokens == 499
 
 
-def test_its_costs_grow_with_time_alone() -> None:
-    # At 249 tokens attention is a sixth of the work: between N and N², nearer to N.
-    growth = xfcost.compare("conformer-s", "conformer-m").growth["Conformer-S encoder"]
-    assert growth["factor"] == 2
-    assert 1.1 < growth["macs"] < 1.25
-    assert xfcost.compare("conformer-s", "vit-b16").by_size == {}  # a spectrogram is no image of any size
-    one, two = (counted("conformer-s", scale=(up, 1)) for up in (1, 2))
-    assert two.metadata.tokens == "499"
-    assert one.total("params") == two.total("params")
-
-
 def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
     config = transformers.ParakeetEncoderConfig(
         hidden_size=dim, num_attention_heads=heads, num_key_value_heads=heads, intermediate_size=4 * dim,
@@ -209,17 +177,6 @@ def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
     )  # fmt: skip
     modeling = transformers.models.parakeet.modeling_parakeet  # takes a second to import
     return modeling.ParakeetEncoderBlock(config, 0).eval().requires_grad_(requires_grad=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "dim", "heads"), [("conformer-s", 144, 4), ("conformer-m", 256, 4), ("conformer-l", 512, 8)]
-)
-def test_a_block_has_theirs_parameters(name: str, dim: int, heads: int) -> None:
-    # Their kernels are odd: 31 of them have d weights less than 32.
-    block = sum(row.params for row in counted(name).rows if ".block." in row.path)
-    with torch.device("meta"):
-        theirs = parakeet_block(dim, heads, 31)
-    assert block - dim == parameters(theirs)
 
 
 def conformer_copied(block: nn.Module, theirs: nn.Module) -> None:
@@ -328,34 +285,3 @@ def test_costs_of_videos_are_swept_over_whole_steps() -> None:
     swept = sweep("mvit", SpecSystem(load("mvit-b-16x4")), Run(), (800, 12800))
     assert all(x % 8 == 0 for x in swept.xs)
     assert (swept.xs[0], swept.xs[-1]) == (800, 12800)
-
-
-def test_a_video_runs(tmp_path: Path) -> None:
-    architecture = placed(
-        {
-            "name": "video",
-            "input": {"kind": "video", "frames": 4, "size": [16, 20]},
-            "embed": [{"kind": "conv", "size": [3, 7, 7], "stride": [2, 4, 4]}],
-            "stages": [{"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2}]}],
-        },
-        tmp_path,
-        batch=2,
-    )
-    assert architecture.grid == Grid((2, 4, 5))
-    live = build(architecture, "cpu")
-    assert live.inputs[0].shape == (2, 3, 4, 16, 20)
-    assert live.model(*live.inputs).shape == (2, 40, 8)
-
-
-def test_orders_along_one_two_and_three_axes() -> None:
-    stem_layers = [
-        orders_at(ConvEmbed(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]
-    ]
-    assert [entry["conv"] for entry in stem_layers] == ["O(N·W·d²)", "O(N·W²·d²)", "O(N·W³·d²)"]
-    # Frames have no strides: l² tokens to a key, whatever the kernel's reach in time.
-    video = orders_at(Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed"), here(4, 8, 8))
-    assert (video["pool_k"], video["scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")
-    image = orders_at(Pooling(heads=2, kv_stride=4, bias="decomposed"), here(8, 8))
-    assert image["position_scores"] == "O(N√N·d/l)"
-    windows = orders_at(WindowPooling(heads=2, kv_stride=4, window=8), here(8, 8))
-    assert windows["scores"] == "O(N·W²·d)"

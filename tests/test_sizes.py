@@ -1,15 +1,13 @@
 """Image sizes: --size, costs as images grow, stages side by side, and weights that are bound to the input's size."""
 
-import csv
 import json
 import math
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
 import xfcost
-from helpers import csv_of, report_text, stdout_of, table_of, xf
+from helpers import report_text, table_of
 from specs import counted
 from strategies import exact
 from tiers import tiered_presets
@@ -19,9 +17,7 @@ from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_form
 from xfcost.counting.sweep import PIXELS, default_span, size_list, sweep
 from xfcost.counting.system import CURVES, SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
-from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import KINDS, Operation
-from xfcost.report.input_description import circumstances, input_warnings
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import Loaded, load, preset_names
 from xfcost.spec.placement import place
@@ -43,12 +39,6 @@ def test_what_is_no_size_is_refused(given):
         xfcost.analyze("vit", size=given, trace=False)
 
 
-def test_a_size_where_there_is_no_image_or_n_too_is_refused():
-    for name, options in (("gpt2", {"size": 224}), ("vit", {"N": 784, "size": 224}), ("vit-b16", {"size": 230})):
-        with pytest.raises(XfcostError):
-            xfcost.analyze(name, **options, trace=False)
-
-
 def test_a_traced_model_of_another_size_agrees():
     ledger = xfcost.analyze("swin-t", size=(224, 320))
     exact(ledger)
@@ -68,15 +58,6 @@ def test_a_sweep_over_sizes_takes_images_that_patches_tile():
     assert [ledger.metadata.grid_tokens for ledger in one.ledgers] == [(x // 14) ** 2 for x in one.xs]
 
 
-def test_plot_over_sizes(tmp_path: Path):
-    table = tmp_path / "sizes.csv"
-    stdout_of("plot", "vit-b16", "swin-t", "--size", "224:1024", "--metric", "macs", "-o", table)
-    with table.open(encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert {"224", "1024"} <= {row["size"] for row in rows}
-    assert all(int(row["N"]) == (int(row["size"]) // 16) ** 2 for row in rows if row["system"] == "ViT-B/16")
-
-
 def test_systems_that_take_images_stand_beside_each_other_at_usual_sizes():
     found = xfcost.compare("vit-b16", "swin-b", "vit-b14")
     assert list(found.by_size["ViT-B/16"]) == [224, 384, 512, 1024]
@@ -87,26 +68,6 @@ def test_systems_that_take_images_stand_beside_each_other_at_usual_sizes():
     assert found.by_size["ViT-B/14"][512] is None  # 14 · 36.6
     assert xfcost.compare("vit-b16", "gpt2").by_size == {}
     assert json.loads(found.to_json())["by_size"]["Swin-B"]["224"]["tokens"] == 3136
-
-
-def test_stages_of_an_isotropic_and_of_a_hierarchical_system():
-    found = xfcost.compare("vit-b16", "swin-b")
-    swin = found.ledgers[1].by_stage()
-    assert [(stage["tokens"], stage["width"], stage["blocks"]) for stage in swin] == [
-        (3136, 128, 2),
-        (784, 256, 2),
-        (196, 512, 18),
-        (49, 1024, 2),
-    ]
-    stem_layers = counted("swin-b").part(row for row in found.ledgers[1].rows if row.stage in ("embed", "head"))
-    assert sum(stage["macs"] for stage in swin) + (stem_layers.total("macs") or 0) == counted("swin-b").total("macs")
-
-
-def test_patches_beside_pixels():
-    # 224² pixels, 14² patches of 16²: 256 times fewer tokens, 256² = 65 536 times fewer pairs.
-    found = xfcost.compare("pixels-224", "vit-b16")
-    ratios = found.ratios["ViT-B/16"]
-    assert (ratios["tokens"], ratios["token_pairs"]) == (1 / 256, 1 / 65_536)
 
 
 @pytest.mark.parametrize("name", tiered_presets(preset_names()))
@@ -240,15 +201,6 @@ def test_where_other_operations_run_the_totals_stand_and_the_operations_do_not()
     assert None not in {forms.value((TOTAL, "macs"), place) for place in others}
 
 
-def test_a_form_of_a_single_n_is_the_count_itself():
-    _, _, tokens, forms = found("common-routing")
-    pieces = [*forms.pieces[TOTAL, "macs"]]
-    ends = [*(piece.first for piece in pieces[1:]), len(tokens)]
-    alone = [piece for piece, end in zip(pieces, ends, strict=True) if end == piece.first + 1]
-    assert len(alone) > 50
-    assert all(product == () for piece in alone for product, _ in piece.form)
-
-
 def test_a_decode_step_has_forms_too():
     system, run, tokens, forms = found("llama3-8b", mode="decode")
     assert len(forms.pieces[TOTAL, "cache_bytes"]) == 1
@@ -281,39 +233,11 @@ def test_the_image_is_that_of_the_run() -> None:
     assert xfcost.analyze("gpt2", trace=False).metadata.image is None
 
 
-def test_every_header_carries_the_image() -> None:
-    assert json.loads(xfcost.analyze("vit", trace=False).to_json())["image"] == [224, 224]
-    assert json.loads(xfcost.analyze("gpt2", trace=False).to_json())["image"] is None
-    video = xfcost.analyze("mvit-b-16x4", trace=False)
-    assert "video 16×224×224   tokens" in circumstances(video.metadata)
-
-
 def test_a_comparison_at_one_n_says_that_images_differ() -> None:
     comparison = xfcost.compare("vit", "swin", N=784)
     rows = table_of(report_text(comparison, "csv"))
     assert [row["image"] for row in rows] == ["224x224", "112x112"]
     assert [one["image"] for one in json.loads(comparison.to_json())["systems"]] == [[224, 224], [112, 112]]
-
-
-def test_the_page_of_operations_as_data() -> None:
-    told = json.loads(xf("glance", "vit", "gpt2", "--N", "784", "--format", "json").stdout)
-    assert told["inputs"]["ViT-S/8"] == {"tokens": 784, "extra_tokens": 1, "image": [224, 224], "batch": 1}
-    assert told["inputs"]["GPT-2 (124M)"]["image"] is None
-    rows = csv_of("glance", "vit", "gpt2", "--N", "784")
-    assert {(row["system"], row["N"], row["image"]) for row in rows} == {
-        ("ViT-S/8", "784", "224x224"),
-        ("GPT-2 (124M)", "784", ""),
-    }
-
-
-def test_a_text_beside_an_image_is_no_other_image() -> None:
-    image, text = (
-        Metadata(name=name, tokens="4", grid_tokens=4, image=sides) for name, sides in (("a", (8, 8)), ("b", None))
-    )
-    assert list(input_warnings({"a": image, "b": text})) == []
-    wide = Metadata(name="{c}", tokens="4", grid_tokens=4, image=(8, 16))
-    # --size would be refused by the text
-    assert list(input_warnings({"a": image, "b": text, "{c}": wide})) == ["images differ: a sees 8×8, {c} 8×16"]
 
 
 def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
@@ -325,14 +249,3 @@ def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
     for mode, stays in {"forward": True, "train": True, "prefill": False, "decode": False}.items():
         told = xfcost.analyze("llama2-7b", mode=mode, trace=False).published_beside_ours()  # type: ignore[arg-type]
         assert bool(told) is stays, mode
-
-
-@pytest.mark.parametrize("preset", ["swin-t", "sasa-50", "mixtral-8x7b"])
-def test_neither_dtype_nor_execution_changes_what_is_published(preset: str) -> None:
-    # What is in print are parameters, MACs and FLOPs; bytes would be another matter.
-    plain = xfcost.analyze(preset, trace=False).published_beside_ours()
-    assert plain
-    for dtype in ("float32", "bf16"):
-        for attention in ("eager", "fused"):
-            other = xfcost.analyze(preset, dtype=dtype, attention=attention, trace=False)  # type: ignore[arg-type]
-            assert other.published_beside_ours() == plain

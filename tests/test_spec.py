@@ -22,7 +22,7 @@ from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, ne
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.load import lineage, load, preset_files
-from xfcost.spec.reader import Source, path_text, read, read_value
+from xfcost.spec.reader import Source, read, read_value
 from xfcost.spec.schema import json_schema
 
 
@@ -73,10 +73,6 @@ class TestReader:
         where |= {("b", 1, "f"): 4, ("b", 9, "f"): 2, ("z",): 1}
         assert {path: source.where(path) for path in where} == {path: f"x.yaml:{n}" for path, n in where.items()}
         assert Source("x.yaml").where(("a",)) == "x.yaml:1"
-
-    def test_paths_read_like_the_key_of_set(self):
-        assert path_text(("stages", 1, "block", 0, "heads")) == "stages[1].block[0].heads"
-        assert path_text(()) == ""
 
     @given(
         data=st.recursive(
@@ -359,14 +355,6 @@ class TestGrids:
         short = max(side for side in range(1, isqrt(tokens) + 1) if tokens % side == 0)
         best = (short, tokens // short)
         assert near_square(tokens) == (best if best[1] <= WIDEST_ASPECT * best[0] else None)
-
-    @given(short=st.integers(1, 2**16), more=st.floats(1, 2))
-    def test_any_grid_within_two_to_one_is_possible(self, short, more):
-        tokens = short * int(short * more)
-        assume(tokens <= MOST_TOKENS)
-        sides = image_sides(tokens)
-        assert sides[0] * sides[1] == tokens
-        assert sides[0] <= sides[1] <= WIDEST_ASPECT * sides[0]
 
     @given(tokens=st.integers(1, 3000) | st.integers(1, MOST_TOKENS))
     @settings(deadline=None, max_examples=60)

@@ -20,7 +20,6 @@ from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.visible import HANDLER, csv_cell, json_written, plain, written_columns
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.load import preset_names
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory import peak as memory
 from xfcost.torch_models.memory import shortage
@@ -83,11 +82,6 @@ def test_files_of_tests_import_no_torch_where_none_of_their_modules_names_it():
 
 
 _TORCH = ("torch", "xfcost.torch_models", "transformers", "xfcost.cli")
-
-
-def test_the_probe_sees_torch_where_it_is_imported():
-    # The test above can fail: tracing does import torch.
-    assert "torch" in imported(_PROBE.format(arguments=["analyze", "vit-ti16", "--trace"], heavy=HEAVY))
 
 
 LAYER = ["torch.nn:Linear", "--build", "in_features=3", "--build", "out_features=4", "--input", "2x3"]
@@ -184,16 +178,6 @@ def completed(*words: str) -> list[str]:
 )
 def test_words_complete(words: tuple[str, ...], offered: list[str]) -> None:
     assert completed("xfcost", *words) == offered
-
-
-@pytest.mark.parametrize("command", ["analyze", "compare", "plot", "diagram", "glance", "reach", "show"])
-def test_presets_complete_where_a_spec_is_expected(command: str) -> None:
-    assert completed("xfcost", command, "swin-t-") == [one for one in preset_names() if one.startswith("swin-t-")]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_of_a_shell_is_shown(shell: str) -> None:
-    assert "COMPLETE" in stdout_of("--show-completion", shell, **NAMED)
 
 
 def test_it_is_installed_into_the_home_folder(tmp_path: Path) -> None:

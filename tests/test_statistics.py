@@ -117,9 +117,6 @@ def test_a_paired_ratio_pairs_the_measurements_of_a_turn():
     assert found.interval == (2 / 3, 6.0)
 
 
-# When a measurement is said to be noisy, and what to do then ──────────────────────────────────────────────────────────
-
-
 TIGHT = Estimate(1.0, Interval(0.99, 1.02))
 QUIET = Load(others=0.05, cores=2, stolen=0.0, withheld=0.0, frequency=0.9)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import csv_of, error_of, xf
+from helpers import csv_of, xf
 from measured import HEADER, THERE, changed, row, timed
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.paper_tables import survey_of
@@ -136,12 +136,6 @@ def test_a_variant_of_a_system_is_no_line_of_the_survey(tmp_path):
 def test_a_line_of_the_survey_does_not_change_what_is_measured():
     spec = load("common-axial").spec
     assert spec_hash(spec) == spec_hash(msgspec.structs.replace(spec, survey=None))
-
-
-def test_a_bad_class_is_refused_with_its_line(tmp_path):
-    file = tmp_path / "bad.yaml"
-    file.write_text("extends: common-full\nsurvey: {system: X, classes: [XX], note: y}\n", encoding="utf-8")
-    assert "bad.yaml:2 survey.classes[0]" in error_of("analyze", file, "--no-trace")
 
 
 def measured_rows(seconds, **fields):

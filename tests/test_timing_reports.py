@@ -17,14 +17,11 @@ from xfcost.counting.system import SpecSystem
 from xfcost.ledger.achieved import rates
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
-from xfcost.ledger.metadata import Load, Timing
+from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import grouped, records
-from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.statistics import Estimate, Interval, time_ratio
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.report.document import fitting
 from xfcost.report.scaling import fitted_text
-from xfcost.report.table import operations_table
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -88,36 +85,11 @@ def test_the_rate_of_a_training_step_has_the_work_of_its_backward_pass():
     assert rates([scores], trained=False)["flops_per_second"] == 2 * 480_000 * 64
 
 
-ROOFS = Roofs(flops_per_second=10**12, bytes_per_second=10**10)
-
-
-@pytest.mark.parametrize(
-    ("width", "shown", "hidden"),
-    [
-        (80, ["time", "of time", "FLOP/s"], ["of peak", "bytes/s", "share"]),
-        (100, ["time", "of time", "FLOP/s", "of peak"], ["share", "bytes/s"]),
-        (120, ["share", "time", "of time", "FLOP/s", "of peak", "bytes/s"], ["FLOPs"]),
-    ],
-)
-def test_flops_per_second_are_shown_before_the_share_of_the_peak(width, shown, hidden):
-    table = operations_table(vit_timed(roofs=ROOFS))
-    places = fitting(table.columns, table.widths()[1], table.room(width), table.gap)
-    titles = [table.columns[place].head for place in places]
-    assert set(shown) <= set(titles)
-    assert not set(hidden) & set(titles)
-
-
 @pytest.mark.parametrize("by", ["mixing", "stage", "block", "operation"])
 def test_groups_add_up_to_the_whole(by):
     groups = grouped(vit_timed(), by)
     assert sum(group["seconds"] or 0 for group in groups) == pytest.approx(1.0)
     assert groups[-1][by] == "not attributed"
-
-
-def test_a_ledger_without_times_has_no_such_rows():
-    ledger = count(place(load("vit-ti32", SMALL), Run()))
-    assert len(records(ledger)) == len(ledger.rows)
-    assert "seconds" not in grouped(ledger, "mixing")[0]
 
 
 def test_a_row_of_the_table_says_what_is_not_attributed():
@@ -221,14 +193,6 @@ def test_comparisons_have_times_in_csv_and_json():
     }  # fmt: skip
 
 
-def test_the_interval_of_a_ratio_is_in_the_csv():
-    found = compared_at((1.0,) * 6, (2.0, 2.0, 2.0, 2.0, 2.0, 3.0))
-    first, second = table_of(report_text(found, "csv"))
-    columns = ("seconds_ratio", "seconds_ratio_low", "seconds_ratio_high", "in_turns", "seconds_ratio_noisy")
-    assert [first[name] for name in columns] == [""] * 5
-    assert [second[name] for name in columns] == ["2.0", "2.0", "3.0", "True", ""]
-
-
 def test_a_slope_is_printed_with_its_interval_or_not_at_all():
     assert fitted_text(Estimate(1.93, Interval(1.85, 2.01))) == "1.93 (1.85 to 2.01)"
     assert fitted_text(Estimate(1.5, None)) == "not determined: two points give no interval"
@@ -255,13 +219,6 @@ def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeyp
     ledgers = timed_in_turns(both, "cpu", plan, said.append)
     assert [ledger.timing.in_turns for ledger in ledgers] == [False, False]
     assert any("one after the other, not in turns" in text and "the test" in text for text in said)
-
-
-def test_threads_and_load_are_in_the_ledger():
-    (ledger,) = timed_in_turns([system("vit-ti32")], "cpu", TimingPlan(runs=1, threads=1), lambda text: None)
-    assert ledger.timing.threads == 1
-    assert isinstance(ledger.timing.load, Load)
-    assert ledger.timing.load.cores >= 1
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from xfcost.torch_models.running.by_row import dispatch, row_path
 from xfcost.torch_models.tracing import trace as live_trace
 from xfcost.torch_models.tracing.trace import Traced, trace, traced_rows
 
-# The traced account on modules that no spec built: each carries its own answer, worked out in a comment ───────────────
-
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
 
 
@@ -34,9 +32,6 @@ def costs(function, *shapes: tuple[int, ...], device: str = "meta") -> tuple[int
     return found.macs, found.flops
 
 
-# Contractions ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @on_both_devices
 def test_a_matrix_that_is_broadcast_is_counted_for_every_sample(device: str) -> None:
     # MLP-Mixer's and Linformer's shape, (N, N) @ (B, N, D) = B·N·N·D: 3·7·7·5 = 735. fvcore's own handle says 245.
@@ -46,9 +41,6 @@ def test_a_matrix_that_is_broadcast_is_counted_for_every_sample(device: str) -> 
     # 3·2 heads of 5 queries and 7 keys, width 4: 2·(3·2·5·7·4) = 1680
     sizes = (1, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4)
     assert costs(functional.scaled_dot_product_attention, *sizes, device=device)[0] == 1680
-
-
-# Element-wise work, by the written convention ────────────────────────────────────────────────────────────────────────
 
 
 def test_moving_data_and_shape_arithmetic_cost_nothing() -> None:
@@ -72,9 +64,6 @@ def test_what_no_handle_knows_is_named(function, name: str) -> None:
     assert found.unsupported == {name: 1}
     _, loose = traced_rows(nn.Sequential(Call(function)), (torch.ones(2, 3, 4),), {"0": "x"})
     assert loose == [f"{name} ran 1 time(s), and no handle is known"]
-
-
-# Whose work it is ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Nested(nn.Module):
@@ -187,8 +176,6 @@ def test_torch_is_as_before_after_a_trace_on_meta() -> None:
     assert torch.is_grad_enabled()
 
 
-# What a trace refuses, what it passes through, and what it names as not seen ──────────────────────────────────────────
-
 X = torch.zeros(2, 3)
 NUMPY = "Tensor.numpy (work outside torch is not seen)"
 
@@ -197,9 +184,6 @@ def refused(model, *inputs) -> str:
     with pytest.raises(UsageError) as caught:
         xfcost.trace(model, *inputs)
     return str(caught.value)
-
-
-# Refused before it runs ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_compiled_module_is_traced_as_it_was_written():
@@ -219,9 +203,6 @@ def test_what_is_no_module_or_no_tensor_is_refused():
     # advice where it helps
     assert "one by one" in refused(nn.MultiheadAttention(3, 1), (X, X, X))
     assert "one by one" not in refused(nn.Linear(3, 4), ([1.0],))
-
-
-# What torch's tracer can't do, and what the module itself does ───────────────────────────────────────────────────────
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
@@ -270,9 +251,6 @@ def test_finding_out_whether_it_runs_changes_nothing():
     assert not model._forward_hooks
 
 
-# Modules that were not called, and whose parameters were used ────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 def test_a_module_whose_weight_another_used_is_not_called_unused(device, training):
@@ -289,9 +267,6 @@ def test_of_two_modules_that_were_not_called_the_one_without_use_is_named():
     found = xfcost.trace(model, X)
     assert found.uncalled == ("spare",)
     assert found.macs == 2 * 3 * 4 + 2 * 4 * 3
-
-
-# Work outside torch ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("read", [lambda x: x.detach().numpy(), np.asarray], ids=["numpy", "asarray"])

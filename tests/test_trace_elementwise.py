@@ -76,16 +76,6 @@ def test_element_wise_work_by_the_table(name: str, device: str) -> None:
         assert dispatched(function, (2, 4, 6), device=device) == ({"flops": 48 * flops} if flops else {})
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.RReLU, nn.ELU, nn.SELU, nn.CELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.Hardtanh],
-)
-def test_work_in_place_costs_the_same(kind: type[nn.Module]) -> None:
-    apart, in_place = traced(kind().eval(), (2, 4, 6)), traced(kind(inplace=True).eval(), (2, 4, 6))
-    assert in_place.flops == apart.flops > 0
-    assert in_place.unsupported == apart.unsupported == {}
-
-
 def points(*shape: int) -> Tensor:
     return torch.linspace(-1, 1, math.prod(shape)).reshape(shape)
 
@@ -185,8 +175,6 @@ def test_embedding_bags() -> None:
     weighted.bag = bag
     assert work(trace(weighted, (rows, weights))) == {"moved": 24, "flops": 48}
 
-
-# Every class of torch.nn ─────────────────────────────────────────────────────────────────────────────────────────────
 
 X, IMAGE, VIDEO = (2, 4, 6), (2, 4, 6, 6), (2, 4, 6, 6, 6)
 _OF_RANK = {1: X, 2: IMAGE, 3: VIDEO}

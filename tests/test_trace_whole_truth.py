@@ -24,9 +24,6 @@ def torch_macs(model: nn.Module, *inputs: Tensor) -> int:
     return counter.get_total_flops() // 2
 
 
-# What nobody reads ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_work_whose_result_nobody_reads_is_counted() -> None:
     def run(x: Tensor) -> Tensor:
         y = model.used(x)
@@ -48,9 +45,6 @@ def test_modules_that_were_never_called_are_named() -> None:
     found = trace(model, (torch.zeros(2, 3),))
     assert (found.uncalled, found.params, found.macs, found.complete) == (("0.spare",), 32, 24, True)
     assert str(found).splitlines()[-1] == "never called: 0.spare"
-
-
-# What no handle knows ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_totals_that_are_not_all_say_so_in_the_same_breath() -> None:
@@ -116,9 +110,6 @@ def test_calls_into_what_the_graph_does_not_show_are_named(function: Callable[[T
 def test_what_can_not_be_traced_is_refused(model, inputs, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         xfcost.trace(model, *inputs)
-
-
-# Nothing is changed ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Busy(nn.Module):
@@ -195,9 +186,6 @@ def test_a_model_that_changes_its_own_parameters_is_told_of() -> None:
 
     with pytest.warns(UserWarning, match=r"changes its own parameters .*: \['weight'\]"):
         trace(Growing(3, 3), (torch.zeros(2, 3),))
-
-
-# Einsum, any einsum ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @st.composite

@@ -92,9 +92,6 @@ def test_a_memory_that_holds_no_tile_is_refused() -> None:
     assert analyze("swin", memory_level=512, trace=False).total("tiled_traffic_bytes")
 
 
-# Bytes that rows move in a step of training and in a generation, worked out by hand ───────────────────────────────────
-
-
 def held(name: str, **options: object) -> dict[str, int | None]:
     run = make_run(**PLAIN, **options)
     found = ready_to_time(load(name, ("stages.0.depth=1",)), run, "cpu", AccountOptions(orders=False))

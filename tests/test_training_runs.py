@@ -22,9 +22,6 @@ def by_id():
     return {row.published["id"]: row for row in runs.rows("runs.csv")}
 
 
-# ── FLOPs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(("row", "digits"), [("palm-8b-token", 4), ("palm-t22-62b", 3), ("palm-540b-token", 2)])
 def test_palm_s_flops_of_a_token_to_the_digits_printed(row, digits):
     found = by_id()[row]
@@ -44,9 +41,6 @@ def test_gpt_3_s_table_is_six_flops_per_parameter_and_token():
         if name.startswith("gpt3-d1-gpt-3"):
             rule = 6 * row.counts.active * row.number("tokens")
             assert rule == pytest.approx(row.number("train_flops"), rel=0.005), name
-
-
-# ── utilisation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_187_throughputs_of_llm_foundry():
@@ -100,9 +94,6 @@ def test_sizes_in_print():
         if printed and row.published["kind"] in ("benchmark", "config"):
             off = 0.06 if printed < 4e9 else 0.03
             assert row.counts.params == pytest.approx(printed, rel=off), row.published["id"]
-
-
-# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_zero_s_table_to_the_digits_printed_and_its_largest_models():
@@ -162,9 +153,6 @@ def test_conventions_of_bytes_per_parameter():
     for line in measured.bytes_lines():
         if line["ours"] != "–":
             assert float(line["ours"]) == float(line["published"]), line
-
-
-# ── the collection ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_row_has_a_source_and_a_reason_where_it_is_left_out():

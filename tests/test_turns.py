@@ -41,15 +41,6 @@ def test_systems_take_turns_after_a_call_of_each(plan, seconds, calls):
     assert "".join(machine.calls) == calls
 
 
-def test_each_turn_is_one_measurement():
-    machine = Machine()
-    a, b = turns_of(machine, TimingPlan(runs=3), a=machine.taking("A", 1.0), b=machine.taking("B", 3.0))
-    assert a.times == (1.0, 1.0, 1.0)
-    assert b.times == (3.0, 3.0, 3.0)
-    assert a.warm_up == 1.0
-    assert a.in_turns
-
-
 def test_the_call_before_a_measurement_is_not_counted():
     # Warm-up 9 s; then every turn has a call of 0.5 s, which finds the caches empty, and one of 0.1 s.
     machine = Machine()
@@ -72,14 +63,6 @@ def test_turns_go_on_until_every_system_is_precise():
     b = machine.taking("B", 1.0, *[10.0] * 4, *[1.0] * 100)
     found = turns_of(machine, TimingPlan(max_time=10**6), a=machine.taking("A", 1.0), b=b)
     assert [len(one.times) for one in found] == [15, 15]
-
-
-def test_turns_end_when_the_time_is_spent():
-    # A warm-up of 4 s, a call of 4 s that is not counted, then measurements: 10 s, 16 s, 18 s, 24 s.
-    machine = Machine()
-    call = machine.taking("A", 4.0, 4.0, 2.0, 6.0, 2.0, 6.0)
-    (found,) = turns_of(machine, TimingPlan(max_time=20), a=call)
-    assert found.times == (2.0, 6.0, 2.0, 6.0)
 
 
 @pytest.mark.parametrize(

@@ -62,26 +62,6 @@ def spec(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["analyze", "--no-trace"],
-        *(["analyze", "--no-trace", "--format", form] for form in ("json", "csv", "markdown", "latex")),
-        ["compare", "vit"],
-        ["glance"],
-        ["reach"],
-        ["diagram"],
-        ["stream"],
-        ["show", "--full"],
-    ],
-)
-def test_no_report_has_it(spec: Path, words: list[str]) -> None:
-    done = xf(words[0], spec, *words[1:])
-    assert done.returncode == 0
-    assert not OBEYED.search(done.stdout)
-    assert not OBEYED.search(done.stderr)
-
-
 # A command at the start of a line, behind a line end in a file's name, and one that runners find anywhere.
 LOUD = "::error::a\n::error title=x::b\u202e ##[error]c"
 
@@ -170,11 +150,6 @@ def test_no_picture_or_page_has_it(loud: Path, words: list[str], target: str) ->
     assert r"\u202e" in text
     if target.endswith("html"):
         assert LOUD[-12:] not in json.dumps(json.loads(text.partition('id="forms">')[2].partition("</script>")[0]))
-
-
-def test_measurements_of_any_name_are_read_again(loud: Path) -> None:
-    for size in ("8", "4:8"):
-        stdout_of("measure", FILE, "--N", size, "--points", "2", "--save", "new.jsonl", cwd=loud)
 
 
 @pytest.mark.parametrize("key", ["kind", "name", "foo", "extends", "set"])

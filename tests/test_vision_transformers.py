@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import transformers_models as hf
-from specs import architecture_of, counted
+from specs import counted
 from strategies import placed
 from transformers_models import TheirWeights, compare
 from whole_probe import probe
@@ -107,22 +107,6 @@ def test_the_trace_counts_the_fused_kernel_s_own_scaling_where_it_scales(scaled)
     # 2·2·9·4 MACs, 18 softmax elements of 5, and 24 query elements
     assert traced.macs == 144
     assert traced.flops == 2 * 144 + 18 * 5 + (24 if scaled else 0)
-
-
-def test_unscaled_fused_attention_leaves_the_root_out():
-    q, k, v = (torch.randn(1, 2, 3, 4, dtype=torch.float64) for _ in range(3))
-    plain = (q @ k.transpose(-2, -1)).softmax(-1) @ v
-    torch.testing.assert_close(Fused(scaled=False)(q, k, v), plain)
-    assert not torch.allclose(Fused()(q, k, v), plain)
-
-
-def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
-    def params(name: str, tokens: int | None = None) -> int:
-        return count(architecture_of(name, tokens=tokens and (tokens,))).total("params")
-
-    assert params("swinv2-t-w8-256") == params("swinv2-t-w16-256") == params("swinv2-t-w16-256", 56 * 80)
-    assert params("swinv2-l-w16-256") == params("swinv2-l-w24-384")
-    assert params("swin-t") != params("swin-t", 16 * 16)  # whose last stage is 2×2
 
 
 def copied_v2_block(block: Any, weights: TheirWeights, prefix: str) -> None:
@@ -244,12 +228,6 @@ def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
     figures = figures_of(load("deit-ti-distilled"))
     assert figures["score_dot_products"] == 196**2
     assert figures["score_dot_products_with_extra_tokens"] == 198**2
-
-
-def test_a_position_table_follows_the_resolution() -> None:
-    small, large = (count(place(load(name), Run())) for name in ("deit-b", "deit-b-384"))
-    assert large.total("params") - small.total("params") == (577 - 197) * 768
-    assert [row.title for row in large.rows if row.bound] == ["Position table"]
 
 
 # CaiT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -41,6 +41,19 @@ def cache_name() -> str:
     return next(name for name in ("cache", "past_key_values") if name in takes)
 
 
+def cache_bytes(value: Any, seen: set[int] | None = None) -> int:
+    """The bytes of every tensor with an axis in a cache, each counted once."""
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        return value.nbytes if value.dim() else 0
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    attributes = vars(value).values() if hasattr(value, "__dict__") else ()
+    return sum(cache_bytes(one, seen) for one in (*inner, *attributes))
+
+
 CLASSES, EPS = 7, 1e-5  # the norm's epsilon costs nothing; ours is PyTorch's own
 
 

@@ -49,7 +49,6 @@ def probe(
     out_tokens: tuple[int, ...] | None = None,
     fresh_weights: bool = True,
     rounding: float = 0,
-    seed: int = 0,
 ) -> Probed:
     """Which tokens of `inputs[which]` every output token of `module` reads.
 
@@ -66,12 +65,11 @@ def probe(
         fresh_weights: put noise in place of the weights too, so that zeros and ones of an initialisation hide nothing.
         rounding: differences up to this part of the largest number are none. Where content decides which tokens share
             a product (an expert's, say), its size decides how it rounds, and others are seen in the last bit.
-        seed: of all noise.
 
     Raises:
         ValueError: the module stands on `meta`, the input holds no floats, or the output holds NaN.
     """
-    noise = torch.Generator().manual_seed(seed)
+    noise = torch.Generator().manual_seed(0)
     module = _prepared(module, noise if fresh_weights else None)
     example = inputs[which]
     if not example.is_floating_point():

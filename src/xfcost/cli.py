@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from xfcost.ledger.errors import XfcostError, did_you_mean, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
-from xfcost.report.messages import discard, leave_stdout, open_stderr, own_stdout, say, settle, substitute
+from xfcost.report.messages import discard, leave_stdout, open_stderr, own_stdout, say, settle, substitute, warn_once
 
 # In the order of the help: name -> module in `commands/`.
 COMMANDS: Final = {
@@ -265,6 +265,7 @@ def main() -> None:
         _refuse("stdout is closed")
     stdout = own_stdout()
     substitute()
+    warn_once()
     refuse_sudden_ends()
     try:
         app()

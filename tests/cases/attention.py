@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
+from cases.base import ALIKE, BOTH_WAYS, HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
 from xfcost.mechanisms.funnel import Funnel
@@ -108,47 +108,26 @@ CROSS_EXAMPLES = (
 CROSS = MechanismCase(
     component=Cross,
     examples=CROSS_EXAMPLES,
-    components=st.builds(
-        Cross,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        value_dim=st.none() | st.integers(1, 64),
-        projection_bias=st.booleans(),
-        scaled=st.booleans(),
-    ),
+    components=st.builds(Cross, **ALIKE, value_dim=st.none() | st.integers(1, 64), scaled=st.booleans()),
     memory=True,
     symbolic=CROSS_EXAMPLES,
 )
 
 
-CLASS_ATTENTION_EXAMPLES = (
-    ClassAttention(heads=2),
-    ClassAttention(heads=3, projection_bias=False),
-    ClassAttention(heads=1, head_dim=5),
-)
-# Nothing but the class token beside one place, oblong, prime; two and three special tokens.
-CLASS_ATTENTION_GRIDS = (
-    Grid((1,), 1),
-    Grid((1, 1), 1),
-    Grid((5,), 1),
-    Grid((1, 4), 2),
-    Grid((7, 9), 1),
-    Grid((13, 13), 3),
-    Grid((2, 3, 4), 1),
-)
-
 CLASS_ATTENTION = MechanismCase(
     component=ClassAttention,
-    examples=CLASS_ATTENTION_EXAMPLES,
-    components=st.builds(
-        ClassAttention,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        causal=st.none() | st.just(value=False),
-        projection_bias=st.booleans(),
+    examples=(
+        ClassAttention(heads=2),
+        ClassAttention(heads=3, projection_bias=False),
+        ClassAttention(heads=1, head_dim=5),
     ),
+    components=st.builds(ClassAttention, **BOTH_WAYS),
     growth=lambda component: (Grid((6,), 1), Grid((12,), 1)),
-    grids=CLASS_ATTENTION_GRIDS,
+    # Nothing but the class token beside one place, oblong, prime; two and three special tokens.
+    grids=(
+        *(Grid((1,), 1), Grid((1, 1), 1), Grid((5,), 1), Grid((1, 4), 2)),
+        *(Grid((7, 9), 1), Grid((13, 13), 3), Grid((2, 3, 4), 1)),
+    ),
     class_token=True,
 )
 
@@ -163,10 +142,8 @@ RELATIVE = MechanismCase(
     ),
     components=st.builds(
         Relative,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
+        **ALIKE,
         causal=st.none() | st.booleans(),
-        projection_bias=st.booleans(),
         memory=st.integers(0, 9),
         memory_queries=st.booleans(),
         share=st.sampled_from([None, "biases"]),
@@ -232,10 +209,7 @@ INDUCING = MechanismCase(
     examples=INDUCING_EXAMPLES,
     components=st.builds(
         Inducing,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        causal=st.none() | st.just(value=False),
-        projection_bias=st.booleans(),
+        **BOTH_WAYS,
         points=st.integers(1, 99),
         induce=st.sampled_from(["mab", "attention"]),
         norm=st.sampled_from(["layer_norm", "none"]),
@@ -277,44 +251,33 @@ COMPRESSED = MechanismCase(
 )
 
 
-LOW_RANK_EXAMPLES = (
-    LowRank(heads=2, rank=4),
-    LowRank(heads=3, rank=1, share="none"),
-    LowRank(heads=1, head_dim=5, rank=7, share="key_value", projection_bias=False),
-)
-
 LOW_RANK = MechanismCase(
     component=LowRank,
-    examples=LOW_RANK_EXAMPLES,
+    examples=(
+        LowRank(heads=2, rank=4),
+        LowRank(heads=3, rank=1, share="none"),
+        LowRank(heads=1, head_dim=5, rank=7, share="key_value", projection_bias=False),
+    ),
     components=st.builds(
-        LowRank,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        rank=st.integers(1, 99),
-        share=st.sampled_from(["none", "headwise", "key_value", "layerwise"]),
-        projection_bias=st.booleans(),
+        LowRank, **ALIKE, rank=st.integers(1, 99), share=st.sampled_from(["none", "headwise", "key_value", "layerwise"])
     ),
     grids=SEQUENCES,
 )
 
 
-NYSTROM_EXAMPLES = (
-    Nystrom(heads=2, landmarks=4, conv=3),
-    Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
-    Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
-)
-
 NYSTROM = MechanismCase(
     component=Nystrom,
-    examples=NYSTROM_EXAMPLES,
+    examples=(
+        Nystrom(heads=2, landmarks=4, conv=3),
+        Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
+        Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
+    ),
     components=st.builds(
         Nystrom,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
+        **ALIKE,
         landmarks=st.integers(1, 99),
         conv=st.none() | st.integers(0, 9).map(lambda half: 2 * half + 1),
         iterations=st.integers(1, 9),
-        projection_bias=st.booleans(),
     ),
     growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
     grids=SEQUENCES,
@@ -362,17 +325,6 @@ KERNEL = MechanismCase(
 )
 
 
-# 24 before 13: of a prime number of tokens both factors' orders are one.
-SYNTHESIZER_GRIDS = tuple(Grid((n,)) for n in (1, 2, 5, 8, 24, 13))
-SYNTHESIZER_EXAMPLES = (
-    Synthesizer(heads=2),
-    Synthesizer(heads=3, form="factorized_dense", causal=True, projection_bias=False),
-    Synthesizer(heads=2, form="random", causal=True, head_dim=5),
-    Synthesizer(heads=2, form="random", trainable=False),
-    Synthesizer(heads=2, form="factorized_random", rank=3),
-)
-
-
 @st.composite
 def any_synthesizer(draw: st.DrawFn) -> Synthesizer:
     form = draw(st.sampled_from(["dense", "random", "factorized_dense", "factorized_random"]))
@@ -390,12 +342,19 @@ def any_synthesizer(draw: st.DrawFn) -> Synthesizer:
 
 SYNTHESIZER = MechanismCase(
     component=Synthesizer,
-    examples=SYNTHESIZER_EXAMPLES,
+    examples=(
+        Synthesizer(heads=2),
+        Synthesizer(heads=3, form="factorized_dense", causal=True, projection_bias=False),
+        Synthesizer(heads=2, form="random", causal=True, head_dim=5),
+        Synthesizer(heads=2, form="random", trainable=False),
+        Synthesizer(heads=2, form="factorized_random", rank=3),
+    ),
     components=any_synthesizer(),
     # Squares, whose root divides them.
     growth=lambda component: (
         (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))
     ),
-    grids=SYNTHESIZER_GRIDS,
+    # 24 before 13: of a prime number of tokens both factors' orders are one.
+    grids=tuple(Grid((n,)) for n in (1, 2, 5, 8, 24, 13)),
     fused=False,
 )

@@ -14,6 +14,9 @@ DIM = 6
 # The width of whole specs: 1, 2, 3, 4 and 6 heads divide it.
 SPEC_DIM = 12
 HEADS = st.sampled_from([1, 2, 3, 4, 6])
+# Options that most attention has; of what is never causal.
+ALIKE: dict[str, Any] = {"heads": HEADS, "head_dim": st.none() | st.integers(1, 64), "projection_bias": st.booleans()}
+BOTH_WAYS: dict[str, Any] = ALIKE | {"causal": st.none() | st.just(value=False)}
 
 # One token, two, an odd prime, one row, oblong, prime square.
 GRIDS: tuple[Grid, ...] = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 1), (1, 4), (3, 5), (7, 9), (13, 13)])

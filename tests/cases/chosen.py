@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase, Rows
+from cases.base import ALIKE, HEADS, SEQUENCES, Frozen, MechanismCase, Rows
 from references.chosen import Readings, everything, readings
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.deformable import Deformable
@@ -92,13 +92,11 @@ LSH = MechanismCase(
     ),
     components=st.builds(
         Lsh,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
+        **ALIKE,
         rounds=st.integers(1, 8),
         bucket=st.integers(1, 12),
         buckets=st.none() | EVEN | st.lists(EVEN, min_size=2, max_size=4),
         causal=st.sampled_from([None, False, "approximate"]),
-        projection_bias=st.booleans(),
     ),
     growth=lsh_growth,
     grids=SEQUENCES,
@@ -244,16 +242,14 @@ def any_sinkhorn(draw: st.DrawFn) -> Sinkhorn:
     )
 
 
-SINKHORN_EXAMPLES = (
-    Sinkhorn(heads=2, block=4),
-    Sinkhorn(heads=3, block=3, iterations=2, temperature=0.5, projection_bias=False),
-    Sinkhorn(heads=2, head_dim=4, block=4, causal=True),
-    Sinkhorn(heads=1, block=2, iterations=1, sortcut=2),
-)
-
 SINKHORN = MechanismCase(
     component=Sinkhorn,
-    examples=SINKHORN_EXAMPLES,
+    examples=(
+        Sinkhorn(heads=2, block=4),
+        Sinkhorn(heads=3, block=3, iterations=2, temperature=0.5, projection_bias=False),
+        Sinkhorn(heads=2, head_dim=4, block=4, causal=True),
+        Sinkhorn(heads=1, block=2, iterations=1, sortcut=2),
+    ),
     components=any_sinkhorn(),
     growth=lambda component: (Grid((4 * component.block,)), Grid((8 * component.block,))),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((3, 4)), Grid((13,)), Grid((7,), 1)),

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
+from cases.base import ALIKE, BOTH_WAYS, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
@@ -131,15 +131,13 @@ SMALL_GRIDS: tuple[Grid, ...] = (
 )
 
 
-LOCAL_ATTENTION_EXAMPLES = (
-    LocalAttention(heads=2, size=3),
-    LocalAttention(heads=3, size=5, position="none"),
-    LocalAttention(heads=1, size=3, stride=2),
-)
-
 LOCAL_ATTENTION = MechanismCase(
     component=LocalAttention,
-    examples=LOCAL_ATTENTION_EXAMPLES,
+    examples=(
+        LocalAttention(heads=2, size=3),
+        LocalAttention(heads=3, size=5, position="none"),
+        LocalAttention(heads=1, size=3, stride=2),
+    ),
     components=st.builds(
         LocalAttention,
         heads=st.sampled_from([1, 2]),
@@ -154,17 +152,15 @@ LOCAL_ATTENTION = MechanismCase(
 )
 
 
-LOCAL_RELATION_EXAMPLES = (
-    LocalRelation(size=3, share=2),
-    LocalRelation(size=5, share=4),  # 6 channels are filled up to 8
-    LocalRelation(size=5, share=3, stride=3),
-    LocalRelation(size=3, share=8, stride=2),
-    LocalRelation(size=3, share=1),
-)
-
 LOCAL_RELATION = MechanismCase(
     component=LocalRelation,
-    examples=LOCAL_RELATION_EXAMPLES,
+    examples=(
+        LocalRelation(size=3, share=2),
+        LocalRelation(size=5, share=4),  # 6 channels are filled up to 8
+        LocalRelation(size=5, share=3, stride=3),
+        LocalRelation(size=3, share=8, stride=2),
+        LocalRelation(size=3, share=1),
+    ),
     components=st.builds(
         LocalRelation, size=st.sampled_from([3, 5, 7]), share=st.integers(1, 9), stride=st.integers(1, 2)
     ),
@@ -199,21 +195,19 @@ def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
     return Grid((2 * whole,)), Grid((4 * whole,))
 
 
-SLIDING_EXAMPLES = (
-    Sliding(heads=2, window=4),
-    Sliding(heads=2, window=4, causal=True),
-    Sliding(heads=1, window=2, global_projections=True, head_dim=5, projection_bias=False),
-    Sliding(heads=3, window=6, global_tokens=1),
-    Sliding(heads=2, window=2, dilation=3, global_tokens=2, global_projections=False),
-    Sliding(heads=1, window=4, dilation=2, causal=True),
-    Sliding(heads=6, kv_heads=2, head_dim=2, window=6, causal=True, position="rope", projection_bias=False),
-    Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True),
-    Sliding(heads=3, window=4, position="rope"),
-)
-
 SLIDING = MechanismCase(
     component=Sliding,
-    examples=SLIDING_EXAMPLES,
+    examples=(
+        Sliding(heads=2, window=4),
+        Sliding(heads=2, window=4, causal=True),
+        Sliding(heads=1, window=2, global_projections=True, head_dim=5, projection_bias=False),
+        Sliding(heads=3, window=6, global_tokens=1),
+        Sliding(heads=2, window=2, dilation=3, global_tokens=2, global_projections=False),
+        Sliding(heads=1, window=4, dilation=2, causal=True),
+        Sliding(heads=6, kv_heads=2, head_dim=2, window=6, causal=True, position="rope", projection_bias=False),
+        Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True),
+        Sliding(heads=3, window=4, position="rope"),
+    ),
     components=any_sliding(),
     growth=whole_windows,
     grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
@@ -278,12 +272,7 @@ AXIAL = MechanismCase(
         Axial(axis="all", heads=1, causal=True),
     ),
     components=st.builds(
-        Axial,
-        axis=st.sampled_from(["row", "column", "depth", "all"]),
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        causal=st.none() | st.booleans(),
-        projection_bias=st.booleans(),
+        Axial, axis=st.sampled_from(["row", "column", "depth", "all"]), **ALIKE, causal=st.none() | st.booleans()
     ),
     growth=lambda component: (Grid((3, 3)), Grid((6, 6))),
     # One token, one row, one column, oblong both ways, an odd prime square, three axes.
@@ -309,24 +298,15 @@ def enough(component: BlockSparse) -> tuple[Grid, Grid]:
     return Grid((tokens,)), Grid((2 * tokens,))
 
 
-BLOCK_SPARSE_EXAMPLES = (
-    BlockSparse(heads=2, block=2, random_blocks=1),
-    BlockSparse(heads=1, block=3, random_blocks=0, head_dim=5, projection_bias=False),
-    BlockSparse(heads=3, block=1, random_blocks=3, seed=7),
-)
-
 BLOCK_SPARSE = MechanismCase(
     component=BlockSparse,
-    examples=BLOCK_SPARSE_EXAMPLES,
+    examples=(
+        BlockSparse(heads=2, block=2, random_blocks=1),
+        BlockSparse(heads=1, block=3, random_blocks=0, head_dim=5, projection_bias=False),
+        BlockSparse(heads=3, block=1, random_blocks=3, seed=7),
+    ),
     components=st.builds(
-        BlockSparse,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        block=st.integers(1, 12),
-        random_blocks=st.integers(0, 4),
-        seed=st.integers(0, 99),
-        projection_bias=st.booleans(),
-        causal=st.none() | st.just(value=False),
+        BlockSparse, **BOTH_WAYS, block=st.integers(1, 12), random_blocks=st.integers(0, 4), seed=st.integers(0, 99)
     ),
     growth=enough,
     drawn=drawn,
@@ -348,14 +328,7 @@ GLOBAL_LOCAL = MechanismCase(
         GlobalLocal(heads=1, radius=4, share_output=False, head_dim=5, projection_bias=False),
     ),
     components=st.builds(
-        GlobalLocal,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        radius=st.integers(1, 20),
-        share_projections=st.booleans(),
-        share_output=st.booleans(),
-        projection_bias=st.booleans(),
-        causal=st.none() | st.just(value=False),
+        GlobalLocal, **BOTH_WAYS, radius=st.integers(1, 20), share_projections=st.booleans(), share_output=st.booleans()
     ),
     growth=whole_blocks,
     grids=(Grid((1,)), Grid((9,)), Grid((1,), 1), Grid((2,), 3), Grid((7,), 1), Grid((13,), 2), Grid((3, 5), 4)),
@@ -407,11 +380,9 @@ POOLED_GRIDS: tuple[Grid, ...] = (
 )
 
 
-NON_LOCAL_EXAMPLES = (NonLocal(), NonLocal(width=5, projection_bias=False, norm="none"), NonLocal(width=2, pool=2))
-
 NON_LOCAL = MechanismCase(
     component=NonLocal,
-    examples=NON_LOCAL_EXAMPLES,
+    examples=(NonLocal(), NonLocal(width=5, projection_bias=False, norm="none"), NonLocal(width=2, pool=2)),
     components=st.builds(
         NonLocal,
         width=st.none() | st.integers(1, 20),
@@ -427,15 +398,13 @@ NON_LOCAL = MechanismCase(
 )
 
 
-SAGAN_EXAMPLES = (
-    Sagan(reduction=2, value_reduction=3),
-    Sagan(reduction=3, value_reduction=1, output_projection=False),
-    Sagan(reduction=6, value_reduction=2, pool=2),
-)
-
 SAGAN = MechanismCase(
     component=Sagan,
-    examples=SAGAN_EXAMPLES,
+    examples=(
+        Sagan(reduction=2, value_reduction=3),
+        Sagan(reduction=3, value_reduction=1, output_projection=False),
+        Sagan(reduction=6, value_reduction=2, pool=2),
+    ),
     components=st.builds(
         Sagan,
         reduction=st.sampled_from([1, 2, 3, 6]),
@@ -453,14 +422,7 @@ SAGAN = MechanismCase(
 UNFOLDED = MechanismCase(
     component=Unfolded,
     examples=(Unfolded(heads=2), Unfolded(heads=3, patch=1), Unfolded(heads=1, head_dim=4, projection_bias=False)),
-    components=st.builds(
-        Unfolded,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 64),
-        patch=st.sampled_from([1, 2, 3, 6]),
-        projection_bias=st.booleans(),
-        causal=st.none() | st.just(value=False),
-    ),
+    components=st.builds(Unfolded, **BOTH_WAYS, patch=st.sampled_from([1, 2, 3, 6])),
     growth=lambda component: (Grid((4, 2)), Grid((8, 2))),
     # One patch, a row and a column of them, oblong both ways, a sequence, a volume: patches must tile the grid.
     grids=tuple(Grid(sides) for sides in [(2,), (10,), (2, 2), (2, 8), (6, 2), (6, 10), (2, 4, 6)]),
@@ -481,12 +443,6 @@ def any_spatial_reduction(draw: st.DrawFn) -> SpatialReduction:
     )
 
 
-# One patch, patches of 2 and of 3 that leave a rest along one side or both, fewer tokens than pooled ones.
-SPATIAL_REDUCTION_GRIDS = tuple(
-    Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)]
-)
-
-
 def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
     """Whole patches, or windows of one length."""
     side = 2 * component.reduction * (component.pooled or 1)
@@ -504,7 +460,8 @@ SPATIAL_REDUCTION = MechanismCase(
     ),
     components=any_spatial_reduction(),
     growth=spatial_reduction_growth,
-    grids=SPATIAL_REDUCTION_GRIDS,
+    # One patch, patches of 2 and of 3 that leave a rest along one side or both, fewer tokens than pooled ones.
+    grids=tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)]),
     sides=st.lists(st.integers(4, 12), min_size=1, max_size=2).map(tuple),
     image=True,
 )

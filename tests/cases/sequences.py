@@ -11,10 +11,6 @@ from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 
-# Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
-RECURRENT_GRIDS = (*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1))
-
-
 OPTIONS = {"hidden": st.none() | st.integers(1, 64), "bidirectional": st.booleans(), "bias": st.booleans()}
 ATTENTION = Additive(hidden=5)
 READING = {
@@ -32,7 +28,8 @@ def recurrent_case(component: type[Recurrent], examples: tuple[Recurrent, ...], 
         component=component,
         examples=examples,
         components=st.builds(component, **OPTIONS, **more) | st.builds(component, **READING, **more),
-        grids=RECURRENT_GRIDS,
+        # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
+        grids=(*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1)),
         # few: where shapes are all that counts the steps are walked all the same
         growth=lambda component: (Grid((2,)), Grid((4,))),
         fused=False,

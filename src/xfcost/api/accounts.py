@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 class AccountOptions(NamedTuple):
     """Which accounts of a system are taken, and how."""
 
-    trace: bool = False
+    trace: bool | None = False
+    """Are counts compared with the real model? None: those of a module where its run is short."""
     device: str | None = None
     """Where it is timed."""
     predict: str | None = None
@@ -142,14 +143,15 @@ def with_predicted_seconds(system: TimedSystem, by_dtype: Callable[[str], Predic
 
 def _counted_and_traced(loaded: Loaded, run: Run, how: AccountOptions) -> tuple[Architecture, Ledger]:
     """The architecture of one spec, and its ledger without times."""
-    with torch_there(loaded.spec.name, "tracing it") if how.trace else nullcontext():
+    traces = how.trace is not False
+    with torch_there(loaded.spec.name, "tracing it") if traces else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
         given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=how.orders), loaded, architecture)
         if run.plan is not None:
             ledger = with_training(ledger, architecture, run.plan)
-        ledger = _traced(ledger, *given, how.say) if how.trace else with_mode(ledger, *given)
+        ledger = _traced(ledger, *given, how.say) if traces else with_mode(ledger, *given)
         if run.mode == "train":  # a trace knows the activations of every model
             return architecture, with_training_plan(ledger, architecture, run.plan)
         if run.on is None and not run.choices:

@@ -111,17 +111,18 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         **options: all by name, as on the command line; numbers may be texts there as here (`128k`).
 
     Returns:
-        A Ledger: rows, totals, and with a trace `agreement`. False for `trace` answers without importing torch; by
-        default it is True, unless `on` is given.
+        A Ledger: rows, totals, and with a trace `agreement`. False for `trace` answers without importing torch, and is
+        the default where `on` is given. By default all specs are traced, and modules whose runs are short; True traces
+        every module.
 
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     given: dict[str, Any] = dict(options)
-    if given.get("trace") is None:
-        given["trace"] = given.get("on") is None
     choosing = take_choosing(given)
     how, examples = account_options(given), (given.get("example_inputs"), given.get("example_kwargs"))
+    if given.get("trace") is None and given.get("on") is None:
+        how = how._replace(trace=None)
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         run = choosing.applied(module_run(given, "given"))
         run = _checked(run, how)
@@ -132,7 +133,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
     target = module_target(name)
-    if (recorded := recorded_model(target, given | {"trace": options.get("trace")})) is not None:
+    if (recorded := recorded_model(target, given)) is not None:
         found, own_run = recorded
         tokens, size = one_number(given.get("N")), read_option("size", given.get("size"))
         run = choosing.applied(own_run)._replace(tokens=None if tokens is None else (tokens,), size=size)
@@ -158,7 +159,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     ledger = _with_roofs(account(loaded, run, how), how)
     if given.get("probe"):
         return with_probe(loaded, run, ledger, how.say)
-    if not how.mixing or run.mode in {"decode", "generate"} or not (how.trace or given.get("mixing")):
+    if not how.mixing or run.mode in {"decode", "generate"} or (how.trace is False and not given.get("mixing")):
         return ledger
     return with_probe(loaded, run, ledger, lambda text: None, detailed=False, limit=how.mixing)
 

@@ -6,8 +6,10 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import typer
 
@@ -43,8 +45,15 @@ def options(*declared: Any, **helps: str) -> Callable[[Command], Command]:
         signature = inspect.signature(command, eval_str=True)
         own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
         named = [_parameter(name, helps.get(name)) for name in names if name in _OUTPUT or EVERY[name].flag != ""]
-        vars(command)["__signature__"] = signature.replace(parameters=[*own, *named])
-        return command
+
+        @wraps(command)
+        def run(*words: Any, **given: Any) -> None:
+            columns = given.get("columns")
+            with nullcontext() if columns is None else choosing(columns):
+                command(*words, **given)
+
+        vars(run)["__signature__"] = signature.replace(parameters=[*own, *named])
+        return cast("Command", run)
 
     return decorated
 
@@ -141,12 +150,6 @@ def choice_option(flag: str, words: Sequence[str], what: str = "") -> Any:
     )
 
 
-def _choose_columns(context: typer.Context, text: str | None) -> str | None:
-    if text is not None:
-        context.with_resource(choosing(text))
-    return text
-
-
 def output_option(text: str) -> Any:
     """The option -o."""
     return typer.Option("-o", "--output", metavar="PATH", help=text, rich_help_panel="Output")
@@ -162,7 +165,6 @@ _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
             typer.Option(
                 "--columns",
                 metavar="NAME,…",
-                callback=_choose_columns,
                 help="Columns of markdown and latex, by heading; the first column is always kept.",
                 rich_help_panel="Output",
             ),

@@ -69,6 +69,8 @@ class SizedRun(NamedTuple):
     """Lengths at which costs may step."""
     positions: int | None = None
     """The most tokens of a module, whose N are counted one run each; None of a spec, which refuses what it can't be."""
+    stated_positions: int | None = None
+    """The positions that a spec states, beyond which its N may be."""
     heads: Callable[[], Mapping[str, HeadSharing]] = dict
     """Component of a row -> the heads of its layer, for tensor parallelism; of a module its sub-layer."""
     shares: Shares | None = None
@@ -81,8 +83,13 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
         return need
     of_module = ledger.module is not None
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
-    batch = _largest_batch(need, sizes)
-    return msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
+    need = msgspec.structs.replace(
+        need, largest_batch=_largest_batch(need, sizes), largest_tokens=tokens, positions=positions
+    )
+    stated = sizes.stated_positions
+    if tokens is None or stated is None or not sizes.tokens <= stated < tokens:  # a run beyond them has a warning
+        return need
+    return msgspec.structs.replace(need, fewer_positions=stated)
 
 
 def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
@@ -187,7 +194,8 @@ def sizes_of_spec(loaded: Loaded, run: Run, architecture: Architecture) -> Sized
 
     tokens: int = architecture.streams[-1].grid.tokens
     heads = partial(heads_of, architecture)
-    return SizedRun(tokens, run.batch, counted, cost_lengths(architecture), heads=heads)
+    stated = architecture.positions
+    return SizedRun(tokens, run.batch, counted, cost_lengths(architecture), stated_positions=stated, heads=heads)
 
 
 def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True) -> Ledger:

@@ -41,15 +41,24 @@ def parts_of(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
-def insert_parameters(rows: list[ModuleRow], path: str, number: int) -> None:
-    """Insert a row for parameters of a module in which no operation takes them, after what runs around it."""
+def with_parameters(rows: Sequence[ModuleRow], loose: Mapping[str, int]) -> list[ModuleRow]:
+    """The rows with one for the parameters of each module in which no operation takes them, after what runs around it.
+
+    `loose` has their number by the path of the module.
+    """
     looked = any(one.row.mixing != "unknown" or (one.row.ran and one.row.ran.kind_missing) for one in rows)
     mixing: Mixing = "per-token" if looked else "unknown"
-    parts = parts_of(path)
-    row = Operation(path=_PARAMETERS, title=_PARAMETERS, mixing=mixing, params=number, weights_read=WeightsRead(0))
-    depths, ends = range(len(parts), -1, -1), range(len(rows), 0, -1)
-    end = next((end for depth in depths for end in ends if rows[end - 1].parts[:depth] == parts[:depth]), 0)
-    rows.insert(end, ModuleRow(parts, row))
+    places: dict[tuple[int, ...], ModuleRow] = {(place,): one for place, one in enumerate(rows)}
+    last = {one.parts[:depth]: place for place, one in places.items() for depth in range(len(one.parts) + 1)}
+    for before, (path, number) in enumerate(loose.items()):
+        parts = parts_of(path)
+        around = [parts[:depth] for depth in range(len(parts), -1, -1)]
+        # of several after one row the newest is first
+        place = (*next((last[one] for one in around if one in last), ()), -before)
+        row = Operation(path=_PARAMETERS, title=_PARAMETERS, mixing=mixing, params=number, weights_read=WeightsRead(0))
+        places[place] = ModuleRow(parts, row)
+        last |= {one: max(place, last.get(one, place)) for one in around}
+    return [places[place] for place in sorted(places)]
 
 
 def with_trace(

@@ -149,6 +149,8 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """The most tokens with which it fits; None where memory sets no limit."""
     positions: bool = False
     """Do the model's positions end at `largest_tokens`, and not the memory?"""
+    fewer_positions: int | None = None
+    """The positions that the model states, where they end between N and `largest_tokens`."""
     remedies: tuple[str, ...] = ()
     """Of a run that does not fit: options with each of which it would."""
 

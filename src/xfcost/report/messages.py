@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import _exit  # a command that runs a module's code refuses `os._exit` there
@@ -75,6 +76,21 @@ def substitute() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _NOT_CHOSEN:
             stream.reconfigure(errors=HANDLER)
+
+
+def warn_once() -> None:
+    """Show each warning once, however often xfcost runs the code that gives it."""
+    show, shown = warnings.showwarning, set[tuple[str, type[Warning], str, int]]()
+
+    def show_new(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *more: Any, **named: Any
+    ) -> None:
+        known = (str(message), category, filename, lineno)
+        if known not in shown:
+            shown.add(known)
+            show(message, category, filename, lineno, *more, **named)
+
+    warnings.showwarning = show_new
 
 
 # 128 + SIGINT, as in shells.

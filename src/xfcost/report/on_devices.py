@@ -335,12 +335,13 @@ def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
 
 
 def _reaches(need: MemoryNeed, batch: int) -> str | None:
-    """`fits up to batch 12, or up to N = 205,397 at batch 8`."""
+    """`fits up to batch 12, or up to N = 205,397 at batch 8; the model has 8,192 positions`."""
     ends = []
     if need.largest_batch is not None:
         ends.append(f"up to batch {need.largest_batch:,}" if need.largest_batch else "at no batch size")
     if need.largest_tokens is not None:
         why = ", where the model's positions end" if need.positions else ""
+        why = why if need.fewer_positions is None else f"; the model has {need.fewer_positions:,} positions"
         ends.append(f"up to N = {need.largest_tokens:,} at batch {batch:,}{why}")
     return (
         f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch size" if ends else None

@@ -310,6 +310,8 @@ class Architecture(msgspec.Struct, frozen=True):
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
     cache_format: str | None = None
     warnings: tuple[str, ...] = ()
+    positions: int | None = None
+    """The positions that a language model states; None of models without them."""
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for."""
     settings: tuple[str, ...] = ()

@@ -201,6 +201,7 @@ class Placement:
         own_size = all(own.sides == stream.input.sides for own, stream in zip(written, streams, strict=True))
         settings = self.loaded.settings
         weight_format, warnings = weights_of(run, self.loaded.weights)
+        positions = self._positions(last)
         return Architecture(
             spec=spec,
             source=self.loaded.name,
@@ -212,7 +213,8 @@ class Placement:
             **self.chosen._asdict(),
             mode=run.mode,
             weight_format=weight_format,
-            warnings=(*warnings, *self._beyond_positions(last)),
+            positions=positions,
+            warnings=(*warnings, *self._beyond(positions, last)),
             cache_format=cache_of(run, self.loaded.weights),
             memory_level=run.memory_level,
             settings=settings,
@@ -220,8 +222,8 @@ class Placement:
             as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED,
         )
 
-    def _beyond_positions(self, stream: Stream) -> tuple[str, ...]:
-        """A warning where a language model is given more tokens than it has positions for: its own `length`.
+    def _positions(self, stream: Stream) -> int | None:
+        """The positions that a language model states, which may be its own `length`; None of models without them.
 
         A recurrence has none, nor has an attention with biases of distances alone.
         """
@@ -236,9 +238,13 @@ class Placement:
         )
         if most is None and placed and isinstance(stated, dict) and is_language_model(self.spec):
             most = stated.get("positions") or stated.get("length")
-        if most is None or not isinstance(stream.input, TokenInput):
+        return most if isinstance(stream.input, TokenInput) else None
+
+    def _beyond(self, positions: int | None, stream: Stream) -> tuple[str, ...]:
+        """A warning where it is given more tokens than that."""
+        if positions is None or not isinstance(stream.input, TokenInput):
             return ()
-        return beyond_positions(stream.input.length + self.run.new_tokens - 1, most)
+        return beyond_positions(stream.input.length + self.run.new_tokens - 1, positions)
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry, embed, shape = self.stem(path, stream, number)

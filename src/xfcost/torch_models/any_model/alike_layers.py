@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from torch import nn
 from xfcost.ledger.execution import Mode
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, run
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, TensorKind, run, work_done
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.running.on_meta import TooManyCallsError
@@ -36,7 +37,7 @@ _FIELDS: Final = (
 
 
 # A longer run on `meta`, as of loops over tokens, is of the first alike layers.
-MOST_CALLS: Final = 20_000
+_MOST_CALLS: Final = 20_000
 _FEW_TOKENS: Final = 31
 
 
@@ -65,6 +66,11 @@ class LayerList(NamedTuple):
             children.clear()
             children.update(layers)
 
+    def keeps(self, path: str) -> bool:
+        """Is what has this path in a layer that stays, or elsewhere?"""
+        number = _number_in(self.path, path)
+        return number is None or number < self.kept
+
     def renamed(self, place: int, name: str) -> str | None:
         """The name in another layer of what is in the layer of this place; None of what is elsewhere."""
         before = f"{self.path}.{self.first_alike[place]}"
@@ -76,17 +82,21 @@ class LayerList(NamedTuple):
         if last is None:
             return list(works)
         others = [
-            replace(
-                one, path=path, place=one.place and (path, *one.place[1:]),
-                weights=dict.fromkeys(self.renamed(place, name) or name for name in one.weights),
-                reads={(self.renamed(place, name) or name, view): read for (name, view), read in one.reads.items()},
-                rows=Counter({self.renamed(place, name) or name: rows for name, rows in one.rows.items()}),
-                matrices={self.renamed(place, name) or name: each for name, each in one.matrices.items()},
-            )
+            self._work_of(place, one, path)
             for place in range(self.kept, len(self.first_alike)) for one in works
             if (path := self.renamed(place, one.path)) is not None
         ]  # fmt: skip
         return [*works[: last + 1], *others, *works[last + 1 :]]
+
+    def _work_of(self, place: int, one: Work, path: str) -> Work:
+        """What `one` is in the layer of this place, where it has this path."""
+        found, name_of = copy(one), lambda name: self.renamed(place, name) or name
+        found.path, found.place = path, one.place and (path, *one.place[1:])
+        found.weights = dict.fromkeys(map(name_of, one.weights))
+        found.reads = {(name_of(name), view): read for (name, view), read in one.reads.items()}
+        found.rows = Counter({name_of(name): rows for name, rows in one.rows.items()})
+        found.matrices = {name_of(name): each for name, each in one.matrices.items()}
+        return found
 
     def all_costs(self, modules: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
         """The costs of every module of a shortened run, its children left out, with those that did not run."""
@@ -162,14 +172,16 @@ class AlikeLayers:
     def __init__(self) -> None:
         self.seen: dict[Mode, tuple[FullRun, RecordedModule]] = {}
         self._known: dict[Mode, Shortened | None] = {}
+        self.long_work: int | None = None
+        """The work of a forward of the first alike layers, where that of all was too long to finish."""
 
-    def run(self, model: nn.Module, given: Given, at: Callable[[int], Built]) -> RecordedModule:
+    def run(self, model: nn.Module, given: Given, at: Callable[[int], Built], first: TensorKind) -> RecordedModule:
         """A forward; of many operations, of the first alike layers, which a run of few tokens shows.
 
-        `at` gives the model with inputs of so many tokens.
+        `at` gives the model with inputs of so many tokens; the tensors of `first` are tried first.
         """
         try:
-            return run(model, *given, most=MOST_CALLS)
+            return run(model, *given, most=_MOST_CALLS, first=first)
         except TooManyCallsError:
             few = at(_FEW_TOKENS)
         if few[0] is not model:
@@ -177,7 +189,10 @@ class AlikeLayers:
         with self.running("forward", lambda: at(_FEW_TOKENS), USUAL_NAMES, shortened=False) as (_, full):
             full.whole(run(model, *few[1]))
         with self.running("forward", lambda: (model, given), USUAL_NAMES, shortened=True) as (_, layers):
-            return layers.whole(run(model, *given))
+            before = work_done()
+            found = run(model, *given)
+            self.long_work = work_done() - before
+            return layers.whole(found)
 
     @contextmanager
     def running(
@@ -204,7 +219,7 @@ def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
             for one in lists:
                 stack.enter_context(one.shortened())
             model, given = full.again()
-            found = run(model, *given, cache=full.names)
+            found = run(model, *given, cache=full.names, first=seen.how)
     except (Exception, SystemExit):  # noqa: BLE001 - its code may take each layer by its number; then all run
         return None
     for cached in (None, *lists):
@@ -269,10 +284,16 @@ def _ran(path: str, length: int, works: Sequence[Work]) -> list[Any]:
     """For each layer the operations that ran in it."""
     found: list[list[Any]] = [[] for _ in range(length)]
     for one in works:
-        number = one.path[len(path) + 1 :].partition(".")[0] if one.path.startswith(f"{path}.") else ""
-        if number.isdecimal() and int(number) < length:
-            found[int(number)].append(_signature(one, f"{path}.{number}."))
+        number = _number_in(path, one.path)
+        if number is not None and number < length:
+            found[number].append(_signature(one, f"{path}.{number}."))
     return found
+
+
+def _number_in(layers: str, path: str) -> int | None:
+    """The number of the layer that `path` is in; None of what is outside the list of this path."""
+    number = path[len(layers) + 1 :].partition(".")[0] if path.startswith(f"{layers}.") else ""
+    return int(number) if number.isdecimal() else None
 
 
 def _signature(work: Work, inside: str = "") -> tuple[Any, ...]:

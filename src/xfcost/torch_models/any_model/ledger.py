@@ -34,7 +34,6 @@ from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.alike_layers import (
-    MOST_CALLS,
     AlikeLayers,
     FullRun,
     LayerList,
@@ -115,8 +114,8 @@ class Taken(NamedTuple):
 class How(NamedTuple):
     """What a ledger of a module has in addition to its counts."""
 
-    trace: bool = True
-    """Compare with fvcore's trace."""
+    trace: bool | None = True
+    """Compare with fvcore's trace; None: where the run is short."""
     strict: bool = False
     """Refuse a ledger that leaves an operation uncounted."""
     closed_form: bool | None = None
@@ -145,6 +144,8 @@ class How(NamedTuple):
     layers: LayersRun | None = None
     """The layers that run."""
     cache: CacheNames = USUAL_NAMES
+    first: TensorKind = "meta"
+    """The tensors on which it ran at another size, to be tried first."""
 
     @property
     def optimizer(self) -> str | None:
@@ -153,7 +154,7 @@ class How(NamedTuple):
     @property
     def is_bare(self) -> bool:
         """Is it only of the counts?"""
-        return not (self.trace or self.strict or self.mixing or self.plan or self.device or self.predict)
+        return self.trace is False and not (self.strict or self.mixing or self.plan or self.device or self.predict)
 
     @property
     def is_forward(self) -> bool:
@@ -190,7 +191,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             asked = how._replace(layers=of_layers if how.plan is None else None)
             few = lambda tokens: built(at._replace(tokens=tokens))  # noqa: E731 - one line
             long = has_n and how.is_forward and isinstance(of_layers, FullRun)
-            found = layers.run(model, given, few) if long else None
+            found = layers.run(model, given, few, how.first) if long else None
             return module_ledger(model, *given, name=name, on_cpu=on_cpu, found=found, **asked._asdict())
 
     def metered(how: How) -> tuple[Ledger, int]:
@@ -202,12 +203,14 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
     ledger, work = metered(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
-        bare, asked = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache), how.closed_form is True
+        tensors: Any = ledger.module.tensors if ledger.module is not None else "meta"
+        bare = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=tensors)
+        asked = how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
         # a run with more has more operations, and a bare forward is one of the layers that are alike
-        if not asked and work > quick / 2 and (how.plan is None or how.trace or how.mixing):
-            work = metered(bare)[1]
+        if not asked and work > quick / 2 and (how.plan is None or how.trace is not False or how.mixing):
+            work = layers.long_work or metered(bare)[1]
         if not asked and work > quick:
             reason = f"one run has {work:,} operations; --verbose also counts it at other N"
             ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))
@@ -258,7 +261,7 @@ def module_ledger(
     dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
-    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache}
+    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache, "first": how.first}
     found = found or run(model, given.args, given.kwargs, **options)
     found = found if how.layers is None else how.layers.whole(found)
     if how.strict and (missing := dict(sorted(uncounted(found.works).items()))):
@@ -266,7 +269,9 @@ def module_ledger(
     kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
     if how.mixing:
         kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
-    beside = _traced_beside(model, given, found, training=training) if how.trace else _Beside("not traced")
+    beside = _Beside("not traced")
+    if how.trace is not False:
+        beside = _traced_beside(model, given, found, asked=how.trace is True, training=training)
     taken = None if how.device is None else how.taken or _timed_alone(found, title, dtype, how, on_cpu)
     if taken is not None:
         give_seconds(found.works, taken.measured.row_seconds(), "seconds")
@@ -391,19 +396,26 @@ class _Flat(nn.Module):
         return self.model(*args, **kwargs)
 
 
-# A run with more calls is traced with the first of its alike layers.
-_MOST_TRACED: Final = 2500
+# A forward of more operations is traced with the first of its alike layers; if these have more too, on demand alone.
+_MOST_TRACED: Final = 5000
+# The operations of a step of training, in terms of those of its forward.
+_OF_A_STEP: Final = 3
 
 
-def _traced_beside(model: nn.Module, given: Given, found: RecordedModule, *, training: bool) -> _Beside:
-    """The trace of a forward, on real tensors where the run needed them, else on `meta`."""
-    if found.ran > MOST_CALLS and found.how == "meta":
-        return _Beside(f"not traced: a run has {found.ran:,} operations; a smaller --N has fewer")
-    calls = sum(work.calls for work in found.works)
-    lists = list(layer_lists(model, found.works)) if calls > _MOST_TRACED and not training else []
-    beside = _traced_layers(model, given, found, lists, training=training)
-    agrees = beside.modules is not None and not beside.differences
-    return beside if agrees or not lists else _traced_layers(model, given, found, [], training=training)
+def _traced_beside(
+    model: nn.Module, given: Given, found: RecordedModule, *, asked: bool, training: bool
+) -> _Beside:  # fmt: skip
+    """The trace of a forward, on real tensors where the run needed them, else on `meta`; a long one where `asked`."""
+    most, calls = _MOST_TRACED * (_OF_A_STEP if training else 1), sum(work.calls for work in found.works)
+    lists = list(layer_lists(model, found.works)) if found.ran > most and not training else []
+    kept = sum(work.calls for work in found.works if all(one.keeps(work.path) for one in lists))
+    if asked or found.ran * kept <= most * calls:
+        beside = _traced_layers(model, given, found, lists, training=training)
+        if not lists or (beside.modules is not None and not beside.differences):
+            return beside
+    if asked:
+        return _traced_layers(model, given, found, [], training=training)
+    return _Beside(f"not traced: a run has {found.ran:,} operations; --trace traces it")
 
 
 def _traced_layers(

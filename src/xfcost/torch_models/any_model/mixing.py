@@ -22,6 +22,7 @@ from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.mixing.follower import Budget, Follower, LimitReached, own_inputs
 from xfcost.torch_models.mixing.verdict import verdicts
+from xfcost.torch_models.running.on_meta import TooManyCallsError
 from xfcost.torch_models.shared.environment import collector_paused
 from xfcost.torch_models.shared.private_torch import pytree
 from xfcost.torch_models.timing.devices import threads_set
@@ -73,7 +74,7 @@ def find_mixing(  # noqa: PLR0913 - options
         if limit == math.inf:
             raise
         _nothing(full, str(error))
-    except LimitReached:
+    except (LimitReached, TooManyCallsError):
         _nothing(full, f"finding them follows more than {limit:,} tensor elements; --mixing-limit raises that")
     except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
         _nothing(full, f"the run with real numbers raised {raised(error)}")
@@ -98,7 +99,7 @@ def _found(
         return None
     attempts = [Sizes([one for _, one in built], f"{len(built)} builds of it")]
     if len(built) == 1:
-        attempts = [small_sizes(model, given, axes, full, budget.spend)]
+        attempts = [small_sizes(model, given, axes, full, budget.spend, budget.operations)]
         if len(attempts[0].inputs) > 1:  # an input may name others by number, as a graph's edges do: they fit one size
             attempts.append(Sizes([resized(given, axes, {}, None)], GIVEN_SIZE, numbers_made(full.works)))
     failed = ""

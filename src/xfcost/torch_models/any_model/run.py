@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import islice
 from math import inf
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -46,6 +46,7 @@ from xfcost.torch_models.shared.private_torch import (
     pytree,
     storage_identity,
 )
+from xfcost.torch_models.timing.devices import threads_set
 
 # A generator that gives more is not run further; it may never end.
 MOST_ITEMS: Final = 10_000
@@ -143,6 +144,8 @@ def needs_elements(model: nn.Module, inputs: Any) -> str | None:
 # How many operations on `meta` take as long as one on such tensors, and FLOPs that take as long as one on `meta`.
 _TIMES: Final[dict[TensorKind, int]] = {"meta": 1, "fake": 4, "real": 1}
 _FLOPS: Final = 5_000_000
+# Operations on fewer weights and inputs are so short that threads mostly wait for each other.
+_FEW_NUMBERS: Final = 2**22
 # Letters of what a run on `meta` raises that a report shows: torch lists all its backends.
 _LONGEST: Final = 160
 _DONE: Final = Counter[str]()
@@ -200,16 +203,18 @@ USUAL_NAMES: Final = CacheNames()
 
 def run(  # noqa: PLR0913 - options
     model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False,
-    cache: CacheNames = USUAL_NAMES, most: float = inf,
+    cache: CacheNames = USUAL_NAMES, most: float = inf, first: TensorKind = "meta",
 ) -> RecordedModule:  # fmt: skip
     """One forward of `model(*args, **kwargs)`, on the first tensors that it runs on.
+
+    The `first` that are tried are those on which it ran with other inputs.
 
     With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `RecordedOperations`
     takes it. Errors are those of `first_to_run`, and TooManyCallsError of more than `most` ATen operations on `meta`.
     """
     options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": cache, "most": most}
     found, reason = first_to_run(
-        model, args, kwargs, lambda how, numbers: run_on(how, model, args, kwargs, numbers=numbers, **options)
+        model, args, kwargs, lambda how, numbers: run_on(how, model, args, kwargs, numbers=numbers, **options), first
     )
     if found.stored_unknown and not any(tensor.is_meta for tensor in _all_tensors(model, args, kwargs)):
         found, reason = run_on("real", model, args, kwargs, **options), "what its sparse tensors store are numbers"
@@ -224,13 +229,15 @@ _Found = TypeVar("_Found")
 
 
 def first_to_run(
-    model: nn.Module, args: Args, kwargs: Kwargs, attempt: Callable[[TensorKind, bool], _Found]
-) -> tuple[_Found, str | None]:
+    model: nn.Module, args: Args, kwargs: Kwargs, attempt: Callable[[TensorKind, bool], _Found],
+    first: TensorKind = "meta",
+) -> tuple[_Found, str | None]:  # fmt: skip
     """What the first attempt gives that raises nothing, and why it did not run on `meta`.
 
     An attempt to run the model is given the kind of tensors, and whether those that `torch.arange` and its kin make on
     `meta` keep their numbers. The first are without elements, the last with them, for code that looks at them. Code
-    that raises the same on `meta` and on fake tensors looks at no elements: the error is its own.
+    that raises the same on `meta` and on fake tensors looks at no elements: the error is its own. A `first` attempt on
+    other tensors than `meta` comes before all, and does not say why.
 
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
@@ -240,6 +247,9 @@ def first_to_run(
     attempts: list[tuple[TensorKind, bool]] = [("meta", False), ("meta", True), ("fake", False)]
     attempts = [("real", False)] if reason else attempts if on_meta else [*attempts, ("real", False)]
     failed: BaseException | None = None
+    if first != "meta":
+        with suppress(Exception, SystemExit):
+            return attempt(first, False), reason
     for how, numbers in attempts:
         if numbers and failed is not None and not is_about_meta(failed):
             continue
@@ -462,7 +472,8 @@ def stand_ins(  # noqa: PLR0913 - options
     """Let `model` work on copies of its tensors, and give copies of its inputs; at the end everything is as it was.
 
     With `training` gradients are on, and a model in evaluation mode is in training mode; of one that is in training
-    mode already, parts in evaluation mode stay so. Real tensors may be put on another `device`.
+    mode already, parts in evaluation mode stay so. Real tensors may be put on another `device`; where they are not, and
+    are small, one thread runs them.
     """
     made, there = copier(how, fake_mode, device), None if device is None else torch.empty(0, device=device).device
 
@@ -472,7 +483,9 @@ def stand_ins(  # noqa: PLR0913 - options
             return how == "real"
         return not training and not parameter.is_meta and parameter.device == there
 
-    with unchanged(model, made, shares), torch.set_grad_enabled(training):
+    real = how == "real" and device is None
+    few = real and sum(tensor.numel() for tensor in _all_tensors(model, args, kwargs)) < _FEW_NUMBERS
+    with unchanged(model, made, shares), torch.set_grad_enabled(training), threads_set(1) if few else nullcontext():
         if training and not model.training:
             model.train()
         yield copied_inputs((args, kwargs), learning(made) if training else made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from math import prod
+from math import inf, prod
 from typing import Any, Final, NamedTuple
 
 from torch import nn
@@ -13,6 +13,7 @@ from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.run import RecordedModule, run_on
 from xfcost.torch_models.any_model.token_axes import Axes, part_of, resized, with_tokens
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.running.on_meta import TooManyCallsError
 
 _TOKENS: Final = (12, 24, 36, 48, 64, 96, 128, 192, 256)
 _SIDES: Final = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224)
@@ -33,11 +34,15 @@ class Sizes(NamedTuple):
 
 
 def small_sizes(
-    model: nn.Module, given: Given, axes: Axes, full: RecordedModule, spend: Callable[[int], None] = lambda ran: None
-) -> Sizes:
+    model: nn.Module, given: Given, axes: Axes, full: RecordedModule, spend: Callable[[int], None] = lambda ran: None,
+    most: float = inf,
+) -> Sizes:  # fmt: skip
     """The smallest sizes, up to three, that run like the given one; else that one alone.
 
     `spend` gets the number of operations of each run.
+
+    Raises:
+        TooManyCallsError: a run has more than `most` on `meta`.
     """
     lengths = _lengths(given, axes)
     images = [sides for sides in lengths if len(sides) > 1]
@@ -45,9 +50,9 @@ def small_sizes(
     batch = 1 if _samples(given, axes) > _FEW_SAMPLES else None
     alone = resized(given, axes, {}, batch)
     try:
-        compared = run_on(full.how, model, alone.args, alone.kwargs)  # `full` may have filled caches
-    except Exception:  # a module may want as many samples as it was given
-        if batch is None:
+        compared = run_on(full.how, model, alone.args, alone.kwargs, most=most)  # `full` may have filled caches
+    except Exception as error:  # a module may want as many samples as it was given
+        if batch is None or isinstance(error, TooManyCallsError):
             raise
         return Sizes([resized(given, axes, {}, None)], GIVEN_SIZE)
     found: list[tuple[str, Given, list[Work]]] = []

@@ -75,7 +75,7 @@ from xfcost.torch_models.any_model.user_errors import (
 )
 from xfcost.torch_models.build import MOST_BLOCKS
 from xfcost.torch_models.memory.peak import check_room, within_room
-from xfcost.torch_models.running.surroundings import default_dtype, random_states_kept
+from xfcost.torch_models.running.surroundings import default_dtype, random_states_kept, torch_warnings_hidden
 from xfcost.torch_models.shared.private_torch import collector_passes_over, fake_tensor_mode
 from xfcost.torch_models.timing.growth import memory_of
 
@@ -547,7 +547,8 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
         raise UsageError(
             f"{shown}: expected a torch module, or a class or function that makes one, got {type(value).__name__}"
         )
-    with _raising(f"{shown}: making it", "; --build key=value passes arguments"), torch.device(device):
+    raising = _raising(f"{shown}: making it", "; --build key=value passes arguments")
+    with raising, torch_warnings_hidden(), torch.device(device):
         made = value(**arguments)
     if not isinstance(made, nn.Module):
         raise UsageError(f"{shown}: expected a torch module from it, got {type(made).__name__}")

@@ -18,7 +18,7 @@ import torch
 from xfcost.formulas.arithmetic import causal_pairs, ceil_div
 from xfcost.ledger.accounts import RUN, TrainingFigures, WeightsRead
 from xfcost.ledger.matrices import AttentionCore, Matrix
-from xfcost.ledger.module_rows import ModuleRow, collapsed, insert_parameters, labelled, parts_of, with_trace
+from xfcost.ledger.module_rows import ModuleRow, collapsed, labelled, parts_of, with_parameters, with_trace
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import RanOperation
@@ -498,9 +498,7 @@ def module_rows(
         of_words = _rows_of_table(work) == words and not matrices.get(id(work)) and words is not None
         held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words)
         rows.append(one._replace(row=held))
-    for path, number in loose.items():
-        insert_parameters(rows, path, number)
-    rows = with_trace(rows, costs_by_module(works), traced)
+    rows = with_trace(with_parameters(rows, loose), costs_by_module(works), traced)
     taken = {weight for work in works for weight in work.weights}
     return [labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
 

@@ -75,12 +75,15 @@ class Outcome(NamedTuple):
     finding: Finding | None
 
 
+# The operation of a recurrence's steps: module path and name.
+Step = tuple[str, str]
+
+
 class Past(NamedTuple):
     """What a place has read, one step after the other."""
 
     places: frozenset[int]
-    operations: frozenset[tuple[str, str]]
-    """By which operations: module path and name."""
+    operations: frozenset[Step]
 
 
 History = dict[int, Past]

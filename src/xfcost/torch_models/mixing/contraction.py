@@ -28,6 +28,7 @@ from xfcost.torch_models.mixing.owners import (
     at,
     content,
     distinct,
+    distinct_pairs,
     everywhere,
     home,
     masked,
@@ -43,6 +44,8 @@ from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE, masking
 
 # A line of two numbers may be the weights of two keys.
 _TWO_KEYS: Final = 2
+# More lines than these are tokens, and no states.
+_MOST_STATES: Final = 64
 
 # ── several tokens in one line of numbers: new tokens, summaries, or static mixing ──
 
@@ -160,7 +163,7 @@ def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Fi
     if varies(home(lines_bmk), -1):
         owners, finding = merged_lines(call, lines_bmk, outputs)
         call.run.settle(lines_bmk, owners[..., 0])
-        return owners, finding
+        return owners, _step(call, owners, lines_bmk, finding)
     one = along(lines_bmk, -1).unsqueeze(-1)
     contents = call.places.without_learned(content(lines_bmk))
     if not varies(contents, -1):
@@ -176,6 +179,20 @@ def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Fi
     alive = torch.where(masked(lines_bmk), -1, contents)
     finding = Finding(mixes=True, computed=counts, kept=distinct(alive, -1), places=ids(contents))
     return vectors(home(one)).expand(shape), finding
+
+
+def _step(call: Call, owners: Tensor, lines_bmk: Tensor, finding: Finding) -> Finding:
+    """Of a few lines that hold a token and a state, which a recurrence puts side by side."""
+    made = home(owners[..., :1]).expand(lines_bmk.shape)
+    known = (made >= 0) & (home(lines_bmk) >= 0)
+    pairs = distinct_pairs(made[known], home(lines_bmk)[known]).T.tolist()
+    if not 0 < len(pairs) <= _MOST_STATES:
+        return finding
+    histories = [call.run.history(value) for value in call.args if isinstance(value, Tensor)]
+    steps = call.run.step(call.packet, pairs, {place: past for one in histories for place, past in one.items()})
+    if not any(steps):
+        return finding._replace(step=True)
+    return finding._replace(computed=torch.tensor(steps), sums=False, merges=False, step=True, recurs=True)
 
 
 def _of_two(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> tuple[Tensor, Finding]:

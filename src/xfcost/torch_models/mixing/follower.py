@@ -10,7 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, History, Outcome, Past, Shape, is_unknown, unknown
+from xfcost.torch_models.mixing.call import (
+    PER_TOKEN,
+    Call,
+    Finding,
+    History,
+    Outcome,
+    Past,
+    Shape,
+    Step,
+    ids,
+    is_unknown,
+    unknown,
+)
 from xfcost.torch_models.mixing.changes import by_changes
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
@@ -19,6 +31,7 @@ from xfcost.torch_models.mixing.owners import (
     any_learned,
     any_owned,
     are_pairs,
+    content,
     everywhere,
     home,
     narrow,
@@ -157,6 +170,11 @@ class Budget:
         if self.spent > self.limit:
             raise LimitReached
 
+    @property
+    def operations(self) -> float:
+        """How many may still run."""
+        return (self.limit - self.spent) / _EACH
+
 
 def _spreads(noted: Noted) -> bool:
     """Does it add terms of several axes for all their pairs?"""
@@ -184,6 +202,7 @@ class Follower(DispatchMode):
         self._pairs: Any = WeakTensorKeyDictionary()
         self._histories: Any = WeakTensorKeyDictionary()
         self._recent: Any = WeakTensorKeyDictionary()
+        self._products: Any = WeakTensorKeyDictionary()
         self._lost: Any = WeakTensorKeyDictionary()
         self._tokens_of: dict[frozenset[int], int] = {}
         self._made: History = {}
@@ -273,7 +292,8 @@ class Follower(DispatchMode):
         counts = []
         for place, read in pairs:
             before = history.get(read, _NO_PAST)
-            past = Past(before.places | {place, read}, before.operations | {name})
+            others = self._made.get(place, _NO_PAST).places
+            past = Past(before.places | others | {place, read}, before.operations | {name})
             self._made[place] = past
             apart = [one for one in past.places if not self.places.members.get(one, frozenset()) & past.places]
             counts.append(len(apart) if name in before.operations else 0)
@@ -316,7 +336,7 @@ class Follower(DispatchMode):
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
             outcome = outcome if packet in _INDICES else outcome._replace(finding=None)
         mixes = bool(outcome.finding and outcome.finding.mixes)
-        self._remember(call, [] if is_new(call) else given, results, mixes=mixes)
+        self._remember(call, [] if is_new(call) else given, outcome.owners, mixes=mixes)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
         for result, owners in zip(results, outcome.owners, strict=True):
@@ -363,6 +383,13 @@ class Follower(DispatchMode):
                 dependent = product or (owned and not with_product)
                 self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=dependent))
 
+    def carried_on(self, packet: Any, tensor: Tensor, finding: Finding) -> None:
+        """The running step of a recurrence read `tensor`, made of its state: so did products since the step before."""
+        for sequence, step in self._products.get(tensor, ()):
+            noted = self.noted[sequence]
+            if step == (self.running[-1], str(packet)) and noted.finding is not None and noted.finding.mixes is False:
+                self.noted[sequence] = noted._replace(finding=finding)
+
     def were_scores(self, tensor: Tensor, finding: Finding) -> None:
         """One query met all tokens behind `tensor`, which a softmax over the tokens normalises."""
         self._report(self.were_scores, tensor, finding=finding)
@@ -372,30 +399,46 @@ class Follower(DispatchMode):
                 fixed = noted.name in PRODUCTS and not noted.finding.mixes  # by learned weights
                 self.noted[sequence] = noted._replace(finding=finding._replace(content_dependent=not fixed))
 
-    def _remember(self, call: Call, given: list[Tensor], results: list[Tensor], *, mixes: bool) -> None:
-        depth = 1 + max(map(self.depth, given), default=-1)
-        history: History = {}
-        for one in (*map(self.history, given), self._made):
-            for place, past in one.items():
-                before = history.get(place, _NO_PAST)
-                history[place] = Past(before.places | past.places, before.operations | past.operations)
-                if len(history) > _MOST_STATES:
-                    break
-        if len(history) > _MOST_STATES:  # steps put together are no state
-            history = {}
+    def _remember(self, call: Call, given: list[Tensor], owners: Sequence[Tensor], *, mixes: bool) -> None:
+        depth, results = 1 + max(map(self.depth, given), default=-1), call.results
+        history = self._history_of(given, owners)
         recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
         if mixes or str(call.packet) in PRODUCTS:
             recent = frozenset()
         if str(call.packet) not in PRODUCTS or self._any_owned(given):
             recent |= {call.sequence}
+        products = frozenset[tuple[int, Step]]() if mixes else self._state_products(call, given)
         of_input = any(map(self.is_given, given))
         for result in results:
+            self._products[result] = products
             self._depths[result] = depth
             if of_input:
                 self._given[result] = True
             self._recent[result] = recent if result.is_floating_point() else frozenset()
             if history:
                 self._histories[result] = history
+
+    def _state_products(self, call: Call, given: list[Tensor]) -> frozenset[tuple[int, Step]]:
+        """The products of states since these were read, each with a step behind it."""
+        found = frozenset[tuple[int, Step]]().union(*(self._products.get(value, ()) for value in given))
+        if str(call.packet) not in PRODUCTS:
+            return found
+        pasts = (past for value in given for past in self.history(value).values())
+        return found | {(call.sequence, step) for past in pasts for step in past.operations}
+
+    def _history_of(self, given: list[Tensor], owners: Sequence[Tensor]) -> History:
+        """What the places of a result have read, as its operands and the running operation say."""
+        histories = [one for one in (*map(self.history, given), self._made) if one]
+        held = frozenset[int]().union(*(ids(home(one)) | ids(content(one)) for one in owners if histories))
+        if len(held) > _MOST_STATES:  # steps put together are no state
+            return {}
+        history: History = {}
+        for one in histories:
+            for place, past in one.items():
+                before = history.get(place, _NO_PAST)
+                if place in held:
+                    history[place] = Past(before.places | past.places, before.operations | past.operations)
+        return history
 
     def _outcome(self, call: Call, given: list[Tensor], packet: Any) -> Outcome:
         owned = self._any_owned(given)

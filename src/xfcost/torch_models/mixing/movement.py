@@ -13,6 +13,7 @@ from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     LEARNED,
     along,
+    any_chosen,
     any_learned,
     any_owned,
     are_pairs,
@@ -27,7 +28,9 @@ from xfcost.torch_models.mixing.owners import (
     varies,
     vectors,
     with_chosen,
+    with_masked,
 )
+from xfcost.torch_models.mixing.places import NO_SAMPLE, pair
 from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE, hidden_by, masking
 from xfcost.torch_models.shared.private_torch import aten_operations, pytree, schema_of
 
@@ -144,6 +147,8 @@ def chosen(call: Call) -> Outcome:
             return hidden_by(call, _masked_by(call, pairs, condition), hidden)
     asks = call.owners(condition).broadcast_to(shape)
     picked = torch.where(wide, left, right)
+    if not any_owned(picked) and _is_choice(asks):
+        return _mask_of(call, asks)
     if not any_owned(picked) and any_owned(asks) and not call.result.is_floating_point():
         return Outcome([asks], PER_TOKEN)
     return Outcome([compact(picked)], None)
@@ -157,7 +162,21 @@ def filled(call: Call) -> Outcome:
     number = float(value.item() if isinstance(value, Tensor) else value)
     if are_pairs(owners) and (number == 0 or number <= NEGLIGIBLE):
         return hidden_by(call, _masked_by(call, owners, mask), wide)
+    asks = call.owners(mask).broadcast_to(call.result.shape)
+    if not any_owned(owners) and _is_choice(asks):
+        return _mask_of(call, asks)
     return Outcome([owners], None)
+
+
+def _is_choice(asks: Tensor) -> bool:
+    """Do the owners of a mask say that scores set it?"""
+    return are_pairs(asks) or any_chosen(asks)
+
+
+def _mask_of(call: Call, asks: Tensor) -> Outcome:
+    """Constants that a choice among keys sets."""
+    hidden = call.result <= NEGLIGIBLE if call.result.is_floating_point() else torch.zeros(asks.shape, dtype=torch.bool)
+    return Outcome([with_chosen(with_masked(asks, hidden) if are_pairs(asks) else asks)], PER_TOKEN)
 
 
 def _masked_by(call: Call, pairs: Tensor, mask: Tensor) -> Tensor:
@@ -194,7 +213,37 @@ def scattered(call: Call) -> Outcome:
         given = (*given[:3], CONSTANT, *given[4:])
     if call.packet in {aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_}:
         return _added(call, given)
-    return Outcome([compact(one) for one in _as_list(call.func(*given, **kwargs))], None)
+    (written,) = _as_list(call.func(*given, **kwargs))
+    chooses = call.packet is aten.scatter and are_pairs(call.owners(call.args[2]))
+    if chooses and not any_owned(call.owners(call.args[0])):
+        return _among_keys(call, written)
+    return Outcome([compact(written)], None)
+
+
+def _among_keys(call: Call, written: Tensor) -> Outcome:
+    """`scatter` at the keys that queries chose, into constants: what is not chosen is masked out, or is a mask."""
+    axis = call.args[1] % written.dim()
+    asks = home(along(call.owners(call.args[2]), axis))
+    if not are_pairs(written):
+        return Outcome([with_chosen(vectors(asks)).unsqueeze(axis).expand(written.shape)], PER_TOKEN)
+    lines = written.movedim(axis, -1).flatten(0, -2)
+    keys = _keys_of_columns(call, lines, asks.flatten()).reshape(written.movedim(axis, -1).shape).movedim(-1, axis)
+    left_out = written == CONSTANT
+    owners = with_chosen(torch.where(left_out, pair(asks.unsqueeze(axis).expand(keys.shape), keys), written))
+    outcome = hidden_by(call, owners, left_out)
+    return outcome._replace(finding=outcome.finding and outcome.finding._replace(chosen=True))
+
+
+def _keys_of_columns(call: Call, lines: Tensor, asks: Tensor) -> Tensor:
+    """The key of each column (lines, columns) for the queries of a sample; a place of its own where none chose it."""
+    samples = torch.tensor([*call.places.samples, NO_SAMPLE])[asks]
+    found = torch.empty_like(lines)
+    for sample in samples.unique():
+        contents = content(lines[samples == sample])
+        most, least = contents.amax(0), torch.where(contents >= 0, contents, contents.amax(0)).amin(0)
+        first = call.places.add(len(most), NO_SAMPLE, call.sequence)
+        found[samples == sample] = torch.where((most >= 0) & (most == least), most, torch.arange(len(most)) + first)
+    return found
 
 
 def _added(call: Call, given: tuple[Any, ...]) -> Outcome:

@@ -13,7 +13,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from xfcost.torch_models.mixing.owners import CONSTANT, LEARNED, distinct_pairs, packed, present
 
-_NO_SAMPLE: Final = -2
+# Of places that belong to none, such as learned ones.
+NO_SAMPLE: Final = -2
 _NOWHERE: Final = frozenset((CONSTANT, LEARNED))
 
 
@@ -60,7 +61,7 @@ class Places:
 
     def add_learned(self, count: int, birth: int) -> int:
         """The first of `count` new vectors that are learned."""
-        first = self.add(count, _NO_SAMPLE, birth)
+        first = self.add(count, NO_SAMPLE, birth)
         self.learned.update(range(first, first + count))
         self.latents.update(range(first, first + count))
         return first
@@ -83,7 +84,7 @@ class Places:
         places, which = torch.unique(homes, return_inverse=True)
         first = self.add(len(places), birth=operation)
         for place, before in enumerate(places.tolist(), start=first):
-            self.samples[place] = self.samples[before] if before >= 0 else _NO_SAMPLE
+            self.samples[place] = self.samples[before] if before >= 0 else NO_SAMPLE
             self.renewed[place] = first
         return torch.where(homes >= 0, which + first, homes)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
+    any_chosen,
     any_learned,
     any_owned,
     are_pairs,
@@ -27,6 +28,7 @@ from xfcost.torch_models.mixing.owners import (
     varies,
     varying,
     vectors,
+    with_chosen,
     with_masked,
 )
 from xfcost.torch_models.mixing.places import pair
@@ -276,6 +278,7 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     apart = differ & live & ((home(one) != home(other)) | (content(one) != content(other)))
     if not bool(apart.any()):
         owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))
+        owners = with_chosen(owners) if any_chosen(one) or any_chosen(other) else owners
         owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
         if call.packet in PRODUCTS and are_pairs(one) and left.value is not right.value:
             owners = torch.where(both | _not_zero(call, both.shape), owners, CONSTANT)  # of padding
@@ -300,6 +303,9 @@ def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tup
         return positional
     if bool((home(first.owners)[both] == home(second.owners)[both]).all()):  # a pair and its query's own vector
         ranks = [_rank(call, one.owners) for one in (first, second)]
+        counts = [one.value.numel() if are_pairs(one.owners) else 0 for one in (first, second)]
+        if all(counts) and counts[0] != counts[1]:  # scores, and one of them for each query
+            return max((first, second), key=lambda one: one.value.numel()).owners, GATED
         return torch.where(ranks[1] > ranks[0], second.owners, first.owners), GATED
     left, right = (second, first) if turned(call, first, second) else (first, second)
     if are_pairs(left.owners):
@@ -320,7 +326,10 @@ def _positional(call: Call, first: Operand, second: Operand, both: Tensor) -> tu
         learned = bool((ranks[number][both] == _LEARNED).all())
         of_query = same_home and bool((ranks[number][both] < _PAIR).all())
         if learned or (of_query and follows_keys(one.wide, pairs)):
-            finding = masking(call, pairs)
+            hidden = _hidden(call, one.wide)
+            chosen = of_query and bool(hidden.any())
+            pairs = with_chosen(with_masked(pairs, hidden)) if chosen else pairs
+            finding = masking(call, pairs)._replace(chosen=chosen)
             call.run.by_position(one.value, finding, with_product=True)
             return pairs, finding
     return None
@@ -347,7 +356,7 @@ def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tupl
     if relation.one_each:
         read = torch.where(both, call.places.without_learned(home(other)), -1)
         call.run.queries.meet(home(one), read)
-        finding = _one_each(call, home(one), read, right.history)
+        finding = _one_each(call, home(one), read, right)
         if {*relation.lefts.tolist(), *relation.rights.tolist()} <= call.places.states:
             one = _summed_states(call, one, other, relation)
         return one, finding
@@ -361,16 +370,18 @@ def _rank(call: Call, owners: Tensor) -> Tensor:
     return torch.where(contents < 0, _LEARNED, torch.where(contents == home(owners), _OWN, _PAIR))
 
 
-def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Finding:
+def _one_each(call: Call, homes: Tensor, read: Tensor, other: Operand) -> Finding:
     """Each home reads one other: a shift, a summary, or the step before of a recurrence."""
     finding = reading(call, homes, read, single=True)
     finding = finding._replace(places=finding.places | (ids(homes) & call.places.states))  # what decays, or is added to
     known = (homes >= 0) & (read >= 0)
     pairs = distinct_pairs(homes[known], read[known]).T.tolist()
-    steps = call.run.step(call.packet, pairs, history)
+    steps = call.run.step(call.packet, pairs, other.history)
     if not any(steps):
         return finding._replace(step=True)
-    return finding._replace(computed=torch.tensor(steps), single=False, step=True, recurs=True)
+    finding = finding._replace(computed=torch.tensor(steps), single=False, step=True, recurs=True)
+    call.run.carried_on(call.packet, other.value, finding)
+    return finding
 
 
 def _summed_states(call: Call, left: Tensor, right: Tensor, relation: Relation) -> Tensor:

@@ -105,10 +105,12 @@ def _read_by_all(run: Follower) -> dict[int, _Numbers]:
 
 
 def _nonlinear(run: Follower, steps: list[int]) -> bool:
-    """Does it apply a function to its state, so that its weights are not fixed?"""
+    """Does it, or a module that it is in, apply a function to its state, so that its weights are not fixed?"""
     module = run.noted[steps[0]].module
     return any(
-        noted.module == module and noted.finding is not None and noted.name.removesuffix("_") in _NONLINEAR
+        noted.finding is not None
+        and noted.name.removesuffix("_") in _NONLINEAR
+        and f"{module}.".startswith(f"{noted.module}." if noted.module else "")
         for noted in run.noted[steps[0] : steps[-1]]
     )
 

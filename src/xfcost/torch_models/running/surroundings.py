@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import warnings
 from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from operator import is_
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from xfcost.torch_models.running.process_caches import FOREIGN, process_caches_kept
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.shared.private_torch import (
     HIGHER_ORDER_WRAPPERS,
@@ -214,6 +214,18 @@ def grouped_mm(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, 
 
 
 @contextmanager
+def torch_warnings_hidden() -> Iterator[None]:
+    """Hide what torch warns of on a line of xfcost, or of its own dispatch, and not on one of the user.
+
+    So sparse tensors warn that their support is new, and that nothing checks them. A module's own warnings are shown.
+    """
+    with warnings.catch_warnings():
+        for module in (r"xfcost\.", r"torch\.utils\._device"):
+            warnings.filterwarnings("ignore", category=UserWarning, module=module)
+        yield
+
+
+@contextmanager
 def without_fast_path() -> Iterator[None]:
     """torch runs an encoder in evaluation mode as one operation on nested tensors. An account needs its parts."""
     was_on = torch.backends.mha.get_fastpath_enabled()
@@ -379,7 +391,10 @@ def unchanged(model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], 
     held = list(_holders(model))
     try:
         devices = sorted({one.device.index for one in model.parameters() if one.is_cuda})
-        with _uncompiled(model), without_fast_path(), random_states_kept(devices):
+        with ExitStack() as stack:
+            kept = (random_states_kept(devices), process_caches_kept(model))
+            for context in (_uncompiled(model), without_fast_path(), *kept, torch_warnings_hidden()):
+                stack.enter_context(context)
             _stand_in(model, held, made, shares)
             yield
     finally:
@@ -479,8 +494,6 @@ _STATES: Final[dict[type, Callable[[Any], Callable[[], Any]]]] = {
     torch.Generator: lambda one: partial(one.set_state, one.get_state()),
 }
 _KINDS: Final = {OrderedDict: _Mapping, dict: _Mapping, list: _Collection, set: _Collection, deque: _Collection}
-# Objects of these packages may belong to the whole process: threads, loggers, streams, optimizers.
-_FOREIGN: Final = sys.stdlib_module_names - {"__main__", "argparse", "collections", "types"} | {"numpy", "torch"}
 _LEAVES: Final = (Tensor, type, ModuleType, FunctionType, MethodType)
 
 
@@ -522,7 +535,7 @@ _PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), to
 
 def _layout(kind: type) -> tuple[Any, Sequence[MemberDescriptorType]]:
     """The descriptors of a class's `__dict__` and slots; none of a class whose objects are no part of a model."""
-    if f"{kind.__module__}".partition(".")[0] in _FOREIGN and not issubclass(kind, nn.Module):
+    if f"{kind.__module__}".partition(".")[0] in FOREIGN and not issubclass(kind, nn.Module):
         return None, ()
     own = [vars(base) for base in kind.__mro__]
     dictionaries = (one.get("__dict__") for one in own)
