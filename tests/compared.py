@@ -50,8 +50,9 @@ def scattered(module: nn.Module) -> nn.Module:
         return torch.randn(tensor.shape, generator=noise, dtype=torch.float64)
 
     with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.3 * like(parameter))
+        for name, parameter in module.named_parameters():
+            # a temperature is a logarithm with a bound, which some of them reach
+            parameter.add_((4 if "temperature" in name else 0.3) * like(parameter))
         for name, buffer in module.named_buffers():
             kind = name.rpartition(".")[2]
             if kind in ("running_mean", "evicted_1ND", "memory_1PD"):

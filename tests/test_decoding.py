@@ -9,10 +9,12 @@ import torch
 
 from cases import CASES
 from cases.base import Case
+from cases.layers import LAYER_CASES
+from compared import scattered
 from contract import BATCH, Steps, cache_memory, example, in_order, logits_step_by_step
 from helpers import PLAIN
 from modules import Holder
-from strategies import cases, exact
+from strategies import cases, exact, place_for
 from tiers import of_case, tiered
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched
@@ -22,14 +24,18 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.conv import ByteNet, Conv
+from xfcost.mechanisms.full import Cross, Full, Mla
+from xfcost.mechanisms.kernel import Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
-from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
+from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Rnn
+from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 from xfcost.mechanisms.sliding import Sliding
+from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.mixing.follower import Budget
-from xfcost.torch_models.modules import MODULES, optional_arguments
+from xfcost.torch_models.modules import MODULES, ModuleMaker, optional_arguments
 from xfcost.torch_models.probing.account import leaves_of, prepared
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table
@@ -98,6 +104,54 @@ def test_step_by_step_is_the_whole_forward(case):
             set_position(step, token)
             given = step(x_BND[:, token : token + 1])
             torch.testing.assert_close(given[:, 0], expected[:, token], rtol=1e-9, atol=1e-10)
+
+
+LAYERS_WITH_A_STEP = [
+    case for case in LAYER_CASES if decodes(case.layer, case.place) and not getattr(case.layer, "tokens_compete", False)
+]
+
+
+@pytest.mark.parametrize("case", LAYERS_WITH_A_STEP, ids=str)
+def test_a_layer_step_by_step_is_the_whole_forward(case):
+    part = Part("it", case.layer, case.place, "none")
+    whole, step = (ModuleMaker({}, cache_batch).module(part).double().eval() for cache_batch in (None, BATCH))
+    step.load_state_dict(scattered(whole).state_dict())
+    inputs = case.inputs(BATCH)
+    with torch.no_grad():
+        torch.testing.assert_close(Steps(step)(*inputs), whole(*inputs), rtol=1e-9, atol=1e-10)
+
+
+# What a token adds to the cache, and what is cached whatever the number of tokens: of M = 7 tokens of a memory 8 wide.
+CACHED = [
+    (Full(heads=3, causal=True), 2 * 6, 0),
+    (Full(heads=6, kv_heads=2, value_dim=3, causal=True), 2 * (1 + 3), 0),
+    (Mla(heads=3, kv_rank=5, rope_dim=4, causal=True), 5 + 4, 0),  # the latent, and a turned key of all heads
+    (Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),
+    (Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True), 0, 2 * 2 * (2 + 2)),
+    (Kernel(heads=2, causal=True), 0, 2 * (3 * 3 + 3)),  # of a head Σφ(k)vᵀ and Σφ(k)
+    (Kernel(heads=2, causal=True, features=RandomFeatures(count=7)), 0, 2 * (7 * 3 + 7)),
+    (Rnn(hidden=4), 0, 4),
+    (Lstm(hidden=4), 0, 2 * 4),
+    (Gru(hidden=4, attend=Additive(hidden=5)), 0, 4 + 7 * (5 + 8)),  # keys, and the memory itself
+    (Conv(size=4, dilation=2, causal=True), 0, 3 * 2 * 6),
+    (ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),
+    (Mamba(state=3, conv=4, expand=2), 0, 12 * 3 + 3 * 12),
+    (Mamba2(state=2, head_dim=2, groups=2, conv=4), 0, 12 * 2 + 3 * (12 + 2 * 2 * 2)),
+    (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
+    (RwkvChannel(), 0, 12),
+    (Retention(heads=3, value_dim=15), 0, 3 * 4 * 5),
+]
+
+
+def test_the_cache_of_every_mechanism_with_a_step_is_known():
+    assert {type(component) for component, *_ in CACHED} == {type(case.component) for case in decodable()}
+
+
+@pytest.mark.parametrize(("component", "growing", "fixed"), CACHED, ids=str)
+def test_what_a_mechanism_caches_by_hand(component, growing, fixed):
+    rows = list(component.decoding(place_for(component, Grid((9,)))))
+    added = sum(row.figure("cached_per_token") for row in rows)
+    assert (added, sum(row.cached for row in rows) - 9 * added) == (growing, fixed)
 
 
 @every_step

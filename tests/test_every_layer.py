@@ -19,7 +19,7 @@ from xfcost.formulas.component import tag_of
 from xfcost.formulas.letters import costs
 from xfcost.layers import HEADS
 from xfcost.layers.feed_forward import Swiglu
-from xfcost.layers.heads import Classifier
+from xfcost.layers.heads import Classifier, LanguageModel
 from xfcost.layers.moe import Moe
 from xfcost.layers.stems import Patch, Pixels
 from xfcost.ledger.errors import ComponentError
@@ -127,6 +127,8 @@ def test_a_layer_gives_what_its_reference_says(case):
         one.requires_grad_()
     ours = module(*inputs)
     plain = getattr(layers, tag_of(type(case.layer)))(options_of(case.layer), stand, weights, *copies)
+    if isinstance(ours, tuple):
+        ours, plain = (torch.cat([part.flatten(1) for part in parts], dim=1) for parts in (ours, plain))
     # tables of waves are worked out in single precision
     waves = tag_of(type(case.layer)) == "fourier" or getattr(case.layer, "form", None) == "sinusoidal"
     torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-6 if waves else 1e-11)
@@ -141,6 +143,16 @@ def test_a_layer_gives_what_its_reference_says(case):
     assert first
     for one, other in zip(first, second, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_the_only_logits_of_a_prompt_are_those_of_its_last_position():
+    place, x_BND = at(7, vocabulary=11), torch.randn(2, 7, 6, generator=torch.Generator().manual_seed(1))
+    whole, last = (
+        MODULES[LanguageModel](LanguageModel(), msgspec.structs.replace(place, logits=logits))
+        for logits in ("all", "last")
+    )
+    last.load_state_dict(whole.state_dict())
+    torch.testing.assert_close(last(x_BND), whole(x_BND)[:, 6:])
 
 
 @every_case

@@ -1,11 +1,11 @@
 """Layers under the contract: every layer of the written lists, with its options, at places that are awkward for it."""
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from xfcost.formulas.component import Component, NormKind, Place, Residual
+from xfcost.formulas.component import ActKind, Component, NormKind, Place, Residual
 from xfcost.layers.feed_forward import Dense, Geglu, Mlp, Norm, NormSubLayer, Swiglu
 from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
 from xfcost.layers.local_relation import LocalRelationEmbed
@@ -157,13 +157,16 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Token(), ROW),
     LayerCase(Token(scale="sqrt_dim"), ROW),
     LayerCase(TokenType(), ROW),
-    *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "relu", "silu")),
+    *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in get_args(ActKind)),
+    LayerCase(Mlp(ratio=1.5, bias=False), ROW),
     *(LayerCase(Mlp(hidden=9, chunks=chunks), ROW) for chunks in (3, 50)),
     *(LayerCase(layer(hidden=5, bias=bias), ROW) for layer in (Swiglu, Geglu) for bias in (False, True)),
+    LayerCase(Geglu(hidden=5, act="gelu_tanh"), ROW),
     *(LayerCase(layer(norm=norm), ODD) for layer in (Norm, NormSubLayer) for norm in NORMS),
     LayerCase(Fold(), Grid((12,))),
     *(LayerCase(Pixels(), grid) for grid in (ODD, VOLUME)),
     LayerCase(Dense(), ROW),
+    LayerCase(Dense(norm="rms_norm"), ROW),
     LayerCase(Dense(norm="layer_norm", act="none", bias=False), ROW),
     LayerCase(LocalRelationEmbed(size=3, share=2, stride=2, norm="layer_norm", act="relu"), ODD),
     *(LayerCase(Classifier(classes=4, pool=pool), Grid((3, 5), 1)) for pool in ("class_token", "mean", "none")),
@@ -184,6 +187,7 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Pooler(), ROW),
     LayerCase(Pooler(norm="layer_norm", width=5, act="gelu", classes=3), ROW),
     LayerCase(MaskedLanguageModel(), ROW),
+    LayerCase(MaskedLanguageModel(act="silu", norm="rms_norm", next_sentence=True), ROW),
     *(LayerCase(kernel, grid) for kernel in (*CONVS, *POOLS) for grid in KERNEL_GRIDS if stands(kernel, grid)),
     LayerCase(ConvEmbed(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
     *(

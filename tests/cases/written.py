@@ -389,6 +389,8 @@ _GRID = Place(grid=Grid((4, 6)), dim=6, out_dim=6, vocabulary=11)
 MORE_EXAMPLES: tuple[tuple[Any, Place], ...] = (
     (Relative(heads=2, share="biases"), _GRID),
     (ConvNext(norm="rms_norm"), _GRID),
+    (Mlp(hidden=9, tokens="class_token"), msgspec.structs.replace(_GRID, grid=Grid((4, 6), 2))),
+    (Mlp(hidden=9, out_width=4), _GRID),
     (Dense(norm="rms_norm"), _GRID),
     (Patch(size=2, norm="rms_norm"), _GRID),
     (LocalRelationEmbed(norm="rms_norm"), _GRID),

@@ -189,7 +189,7 @@ def swiglu(options: Options, place: Place, weights: Weights, x: Tensor) -> Tenso
 
 def geglu(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """(gelu(x G) ⊙ x U) D (Shazeer 2020, equation 6)."""
-    return linear(weights.down, ACTS["gelu"](linear(weights.gate, x)) * linear(weights.up, x))
+    return linear(weights.down, ACTS[options.act](linear(weights.gate, x)) * linear(weights.up, x))
 
 
 def norm(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
@@ -262,10 +262,15 @@ def pooler(options: Options, place: Place, weights: Weights, x: Tensor) -> Tenso
     return linear(weights.classify, y) if options.classes else y
 
 
-def masked_language_model(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
-    """norm(act(xW + b)), then scores; here without the next sentence."""
-    y = layer_norm(weights.core.norm, ACTS[options.act](linear(weights.transform, x)))
-    return linear(weights.core.linear, y)
+def masked_language_model(
+    options: Options, place: Place, weights: Weights, x: Tensor
+) -> Tensor | tuple[Tensor, Tensor]:
+    """norm(act(xW + b)), then scores; and whether the next sentence follows, of the first token's tanh(W x + b)."""
+    y = normed(options.norm, weights.core.norm, ACTS[options.act](linear(weights.transform, x)))
+    scores = linear(weights.core.linear, y)
+    if not options.next_sentence:
+        return scores
+    return scores, linear(weights.next_sentence, linear(weights.pooler.linear, x[:, 0]).tanh())
 
 
 Window = list[tuple[tuple[int, ...], int | None]]

@@ -78,6 +78,16 @@ def gelu(x: Tensor) -> Tensor:
     return x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
 
+def gelu_quick(x: Tensor) -> Tensor:
+    """x·sigmoid(1.702·x) (Hendrycks and Gimpel 2016, §2)."""
+    return x * sigmoid(1.702 * x)
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))/2 (Hendrycks and Gimpel 2016, §2)."""
+    return x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
 def relu(x: Tensor) -> Tensor:
     """max(0, x), whose slope at 0 is 0."""
     return torch.where(x > 0, x, 0.0)
@@ -90,6 +100,8 @@ def relu6(x: Tensor) -> Tensor:
 
 ACTS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": gelu,
+    "gelu_quick": gelu_quick,
+    "gelu_tanh": gelu_tanh,
     "silu": silu,
     "relu": relu,
     "relu6": relu6,

@@ -198,6 +198,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         if not self.token_wise:
             raise ComponentError("kind", f"--mode decode: {tag_of(type(self))!r} can't run token by token")
+        if getattr(self, "norm", None) == "group_norm":
+            raise ComponentError("norm", "--mode decode: a group norm averages over all tokens, later ones too")
         return self.operations(single_token(place))
 
     @property

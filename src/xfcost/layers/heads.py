@@ -286,10 +286,11 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        yield linear("transform", "Transform before the scores", n, d, d)
+        transform = linear("transform", "Transform before the scores", n, d, d)
+        yield msgspec.structs.replace(transform, takes_input=True)
         yield elementwise("act", "Activation of the transform", self.act, n * d)
         yield from self.scores.operations(place)
         if self.next_sentence:
             for row in Pooler().operations(place):
-                yield within(row, "pooler_", INPUT)
+                yield msgspec.structs.replace(within(row, "pooler_", INPUT), takes_input=bool(row.params) or None)
             yield linear("next_sentence", "Does the next sentence follow?", 1, d, 2)
