@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from xfcost.ledger.errors import SpecError, printable
+from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.patterns import wrong_pattern
 from xfcost.ledger.quantization import WEIGHT_FORMATS, Override, WeightFormat
 
@@ -46,7 +46,7 @@ def published_weights(config: Fields, name: str = "config.json") -> WeightFormat
     """The format of a checkpoint with this config; a text that names what is not known of it; None: no format.
 
     Raises:
-        SpecError: in the file of this name, a regular expression is none, or a match of it may never end.
+        UsageError: in the file of this name, a regular expression is none, or a match of it may never end.
     """
     inner = config.get("text_config")
     found = [one.get("quantization_config") for one in (config, inner) if isinstance(one, dict)]
@@ -64,7 +64,7 @@ def published_weights(config: Fields, name: str = "config.json") -> WeightFormat
     try:
         made = _with_left_out(reader(fields), fields)
     except _PatternError as error:
-        raise SpecError(f"{name} quantization_config.{error}") from None
+        raise UsageError(f"{name} quantization_config.{error}") from None
     except _UnknownError as error:
         return str(error)
     except (KeyError, TypeError, ValueError, AttributeError):
