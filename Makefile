@@ -14,13 +14,13 @@ demo: $(VENV)/installed ## install, then compare ViT and Swin on the same image,
 	$(BIN)/xfcost compare vit swin --size 224 --trace
 
 test: $(VENV)/test ## install what tests need, then run the tests of the quick tier that the change can reach; all of them on a clean tree
-	$(BIN)/python -m pytest -n auto --tier quick --changed
+	$(BIN)/python -m pytest -n auto --dist worksteal --tier quick --changed
 
 test-rest: $(VENV)/test ## run the cases that `make test` leaves out
-	$(BIN)/python -m pytest -n auto --tier rest
+	$(BIN)/python -m pytest -n auto --dist worksteal --tier rest
 
 contract: $(VENV)/test ## hold a kind to its declarations, cheapest first: make contract KIND=sliding, or SPEC=my.yaml; ALL=1 for every case
-	$(BIN)/python -m pytest $(if $(SPEC),--spec=$(SPEC),--kind $(KIND)) $(if $(ALL),-n auto --tier all,-x --tier quick)
+	$(BIN)/python -m pytest $(if $(SPEC),--spec=$(SPEC),--kind $(KIND)) $(if $(ALL),-n auto --dist worksteal --tier all,-x --tier quick)
 
 browser: $(VENV)/test ## install a headless Chromium from npm's registry, for `make test-browser`
 	$(PIP) -e '.[browser]'
