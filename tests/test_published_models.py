@@ -34,8 +34,12 @@ from record_models import counts, runs_of, same, stored, with_kinds, written
 
 NEW = {"new_tokens": 3}
 WITH_COUNTS = [name for name in models() if config_of(name).with_suffix(".counts.json").is_file()]
-# the smallest name of each class
-ONE_OF_EACH = {json.loads(config_of(name).read_text())["architectures"][0]: name for name in sorted(WITH_COUNTS)[::-1]}
+CONFIGS = {name: json.loads(config_of(name).read_text()) for name in WITH_COUNTS}
+# of each class the model with the fewest layers
+ONE_OF_EACH = {
+    CONFIGS[name]["architectures"][0]: name
+    for name in sorted(WITH_COUNTS, key=lambda name: CONFIGS[name].get("num_hidden_layers", 0), reverse=True)
+}
 TINY = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1000, "hidden_size": 16,
     "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
@@ -54,16 +58,14 @@ def test_the_tool_writes_counts_that_are_those_of_a_run_elsewhere(tmp_path):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("name", WITH_COUNTS)
+@pytest.mark.parametrize("name", ONE_OF_EACH.values())
 def test_counts_are_those_of_a_run_of_the_class(name):
     found, runs = recorded(name), runs_of(config_of(name))[0]
-    modes = found.counts.modes
-    pieces = [(mode, piece) for mode in modes for piece in modes[mode]]
-    # one of them where a smaller model of its class has them all
-    for mode, piece in pieces if name in ONE_OF_EACH.values() else [pieces[WITH_COUNTS.index(name) % len(pieces)]]:
-        # at another batch than those that it was fitted to
-        tokens = piece.first + 17 if piece.last is None else (piece.first + piece.last) // 2
-        assert same(found.counts.ledger(mode, tokens, 11), runs(mode)(tokens, 11)), f"{mode} at {tokens}"
+    for mode, pieces in found.counts.modes.items():
+        # one N of every piece, at another batch than those that it was fitted to
+        for piece in pieces:
+            tokens = piece.first + 17 if piece.last is None else (piece.first + piece.last) // 2
+            assert same(found.counts.ledger(mode, tokens, 11), runs(mode)(tokens, 11)), f"{mode} at {tokens}"
 
 
 def test_forms_are_sums_of_products():
