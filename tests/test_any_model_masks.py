@@ -165,6 +165,13 @@ def written_in(target: Tensor, every: Tensor, source: Any) -> Tensor:
     return target.scatter(-1, every.topk(3, -1).indices, source)
 
 
+def assigned_in(target: Tensor, every: Tensor, value: Any) -> Tensor:
+    samples, heads, queries = (torch.arange(side) for side in every.shape[:3])
+    best = every.topk(3, -1).indices
+    target[samples[:, None, None, None], heads[:, None, None], queries[:, None], best] = value
+    return target
+
+
 def chosen_weights(every: Tensor) -> Tensor:
     best = every.topk(3, -1)
     return torch.zeros_like(every).scatter(-1, best.indices, best.values.softmax(-1))
@@ -186,6 +193,13 @@ CHOICES: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     ).softmax(-1),
     "a written mask added": lambda every: (every + written_in(torch.full_like(every, INF), every, 0.0)).softmax(-1),
     "a written mask multiplied": lambda every: every.softmax(-1) * written_in(torch.zeros_like(every), every, 1.0),
+    "a mask assigned by index": lambda every: (every + assigned_in(torch.full_like(every, INF), every, 0.0)).softmax(-1),
+    "scores assigned by index": lambda every: (
+        assigned_in(torch.full_like(every, INF), every, every.topk(3, -1).values).softmax(-1)
+    ),
+    "compared with the k-th value": lambda every: every.masked_fill(
+        every < every.kthvalue(every.shape[-1] - 2, -1, keepdim=True).values, INF
+    ).softmax(-1),
     "a mask of one_hot": lambda every: every.masked_fill(
         F.one_hot(every.topk(3, -1).indices, every.shape[-1]).sum(-2) == 0, INF
     ).softmax(-1),

@@ -214,16 +214,25 @@ def scattered(call: Call) -> Outcome:
     if call.packet in {aten.scatter_add, aten.scatter_add_, aten.index_add, aten.index_add_}:
         return _added(call, given)
     (written,) = _as_list(call.func(*given, **kwargs))
-    chooses = call.packet is aten.scatter and are_pairs(call.owners(call.args[2]))
-    if chooses and not any_owned(call.owners(call.args[0])):
-        return _among_keys(call, written)
-    return Outcome([compact(written)], None)
+    choice = None if any_owned(call.owners(call.args[0])) else _choice(call)
+    return Outcome([compact(written)], None) if choice is None else _among_keys(call, written, *choice)
 
 
-def _among_keys(call: Call, written: Tensor) -> Outcome:
-    """`scatter` at the keys that queries chose, into constants: what is not chosen is masked out, or is a mask."""
-    axis = call.args[1] % written.dim()
-    asks = home(along(call.owners(call.args[2]), axis))
+def _choice(call: Call) -> tuple[int, Tensor] | None:
+    """The axis of the keys that queries chose, and the query of each line along it; None where they chose none."""
+    if call.packet is aten.scatter:
+        axis, index = call.args[1] % call.args[0].dim(), call.owners(call.args[2])
+        return (axis, home(along(index, axis))) if are_pairs(index) else None
+    indices = call.args[1] if call.packet is aten.index_put else ()
+    chosen = [axis for axis, index in enumerate(indices) if index is not None and are_pairs(call.owners(index))]
+    if len(chosen) != 1 or any(index is not None and index.dtype == torch.bool for index in indices):
+        return None
+    asks = everywhere(CONSTANT, call.args[0].shape).clone().index_put_(indices, home(call.owners(indices[chosen[0]])))
+    return chosen[0], along(asks, chosen[0])
+
+
+def _among_keys(call: Call, written: Tensor, axis: int, asks: Tensor) -> Outcome:
+    """What is written at the keys that queries chose, into constants: the rest is masked out, or this is a mask."""
     if not are_pairs(written):
         return Outcome([with_chosen(vectors(asks)).unsqueeze(axis).expand(written.shape)], PER_TOKEN)
     lines = written.movedim(axis, -1).flatten(0, -2)
