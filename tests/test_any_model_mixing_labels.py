@@ -504,6 +504,13 @@ def two_layers(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     return (h, g), g
 
 
+def of_a_deep_input(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    h, c, g, d = state if len(state) > 2 else (*state, *state)
+    h, c = self.lstm(x, (h, c))
+    g, d = self.second_lstm(self.inner(h).relu(), (g, d))  # more is behind its input than behind its state
+    return (h, c, g, d), g
+
+
 def gated(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     gate = self.of_token(x).sigmoid()
     h = gate * state[0] + (1 - gate) * self.inner(x)
@@ -520,18 +527,39 @@ def gated(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         (linear, {"of_token": "per-token", "of_state": "global"}),
         (side_by_side, {"of_both": "global"}),
         (two_layers, {"of_token": "per-token", "of_state": "global", "gru": "global"}),
+        (of_a_deep_input, {"lstm": "global", "inner": "per-token", "second_lstm": "global"}),
         (gated, {"of_token": "per-token", "inner": "per-token"}),  # its state meets no weights
     ],
 )
 def test_a_product_of_the_state_of_a_recurrence_reads_all_tokens_before(step: Any, products: dict[str, str]) -> None:
     parts = {name: nn.Linear(D, D) for name in ("before", "after", "of_token", "of_state", "inner")}
-    cells = {"lstm": nn.LSTMCell(D, D), "gru": nn.GRUCell(D, D), "of_both": nn.Linear(2 * D, D)}
+    cells = {"lstm": nn.LSTMCell(D, D), "gru": nn.GRUCell(D, D), "second_lstm": nn.LSTMCell(D, D)}
+    cells["of_both"] = nn.Linear(2 * D, D)
     rows = found(Module(one_after_the_other(step), **parts, **cells), torch.randn(2, 32, D)).rows
     expected = {"before": "per-token", "after": "per-token"} | products
     assert {row.path.partition(".")[0]: row.mixing for row in rows if row.macs} == expected
     reading = [row for row in rows if row.mixes]
     assert {(row.mixing, row.reads_tokens) for row in reading} == {("global", 32)}
     assert all(row.content_dependent == (step is not linear) for row in reading if row.macs)
+
+
+def shifted(self: Any, x: Tensor) -> Tensor:
+    """As in RWKV-4: keys and values of tokens mixed with the token before, then a weighted mean by a loop."""
+    x = x * self.share + F.pad(x, (0, 0, 1, -1)) * (1 - self.share)
+    total, weight, outputs = torch.zeros_like(x[:, 0]), torch.zeros_like(x[:, 0]), []
+    for key, value in zip(self.key(x).unbind(1), self.value(x).unbind(1), strict=True):
+        least = torch.maximum(weight, key)
+        total = (weight - least).exp() * total + (key - least).exp() * value
+        weight = least
+        outputs.append(total)
+    return torch.stack(outputs, 1)
+
+
+def test_products_of_shifted_tokens_are_no_products_of_a_state() -> None:
+    module = Module(shifted, key=nn.Linear(D, D), value=nn.Linear(D, D))
+    module.share = nn.Parameter(torch.rand(D))
+    rows = found(module, torch.randn(2, 32, D)).rows
+    assert {row.path: row.mixing for row in rows if row.macs} == {"key.addmm": "per-token", "value.addmm": "per-token"}
 
 
 def test_attention_over_a_smaller_map_reads_as_many_tokens_as_that_has() -> None:

@@ -429,7 +429,8 @@ class Follower(DispatchMode):
         found = frozenset[tuple[int, Step]]().union(*known)
         if str(call.packet) not in PRODUCTS:
             return found
-        pasts = (past for value in given for past in self.history(value).values())
+        states = (one for one in map(self.history, given) if not _is_shifted(one))
+        pasts = (past for one in states for past in one.values())
         return found | {(call.sequence, step) for past in pasts for step in past.operations}
 
     def _history_of(self, given: list[Tensor], owners: Sequence[Tensor]) -> History:
@@ -548,6 +549,11 @@ class Follower(DispatchMode):
             return
         if before.computed.numel() and later.computed.numel() and before.computed.max() == later.computed.max():
             self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept, chosen=later.chosen))
+
+
+def _is_shifted(history: History) -> bool:
+    """Does it hold tokens together with those that they read, as no state does?"""
+    return any((past.places - {place}) & history.keys() for place, past in history.items())
 
 
 def _makes_floats(results: list[Tensor]) -> bool:
