@@ -543,6 +543,20 @@ def test_a_product_of_the_state_of_a_recurrence_reads_all_tokens_before(step: An
     assert all(row.content_dependent == (step is not linear) for row in reading if row.macs)
 
 
+def read_back(self: Any, x: Tensor) -> Tensor:
+    outputs = torch.zeros_like(x)
+    for at in range(x.shape[1]):
+        outputs[:, at] = torch.tanh(self.of_token(x[:, at]) + self.of_state(outputs[:, at - 1]))
+    return self.after(outputs)
+
+
+def test_a_state_that_is_read_out_of_the_outputs_reads_all_tokens_before() -> None:
+    parts = {name: nn.Linear(D, D) for name in ("of_token", "of_state", "after")}
+    rows = found(Module(read_back, **parts), torch.randn(1, 24, D)).rows
+    products = {row.path.partition(".")[0]: (row.mixing, row.reads_tokens) for row in rows if row.macs}
+    assert products == {"of_token": ("per-token", None), "of_state": ("global", 24), "after": ("per-token", None)}
+
+
 def shifted(self: Any, x: Tensor) -> Tensor:
     """As in RWKV-4: keys and values of tokens mixed with the token before, then a weighted mean by a loop."""
     x = x * self.share + F.pad(x, (0, 0, 1, -1)) * (1 - self.share)

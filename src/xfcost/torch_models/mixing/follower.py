@@ -508,21 +508,32 @@ class Follower(DispatchMode):
             self._owners[target] = owners
         elif before is not owners and bool((before != owners).any()):
             self.laid(target).copy_(owners)
+        if past := self.history(target):
+            for other in self._of_memory(target):
+                self._histories[other] = self.history(other) | past
 
     def laid(self, tensor: Tensor) -> Tensor:
         """The owners of a tensor, laid out as its numbers are, with those of all tensors of the same memory."""
-        storage, size = tensor.untyped_storage(), tensor.element_size()
-        laid = torch.full((storage.nbytes() // size,), CONSTANT)
+        laid = torch.full((tensor.untyped_storage().nbytes() // tensor.element_size(),), CONSTANT)
         self._owners.setdefault(tensor, self.owners(tensor))
-        for other in list(self._owners):
-            shared = other.layout is torch.strided and other.untyped_storage().data_ptr() == storage.data_ptr()
-            if shared and other.element_size() == size:
-                part = laid.as_strided(other.shape, other.stride(), other.storage_offset())
-                if all(other.stride()):  # else it is a view of another that is not spread
-                    part.copy_(self._owners[other])
-                self._owners[other] = part
+        for other in self._of_memory(tensor):
+            part = laid.as_strided(other.shape, other.stride(), other.storage_offset())
+            if all(other.stride()):  # else it is a view of another that is not spread
+                part.copy_(self._owners[other])
+            self._owners[other] = part
         found: Tensor = self._owners[tensor]
         return found
+
+    def _of_memory(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors with owners that share memory with `tensor`, in elements of its size."""
+        start, size = tensor.untyped_storage().data_ptr(), tensor.element_size()
+        return [
+            other
+            for other in list(self._owners)
+            if other.layout is torch.strided
+            and other.untyped_storage().data_ptr() == start
+            and other.element_size() == size
+        ]
 
     def _link(self, call: Call, given: list[Tensor], results: list[Tensor], outcome: Outcome) -> None:
         """Follows an attention matrix, so that a mask also shows which of its scores are kept."""
