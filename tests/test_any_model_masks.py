@@ -193,10 +193,12 @@ CHOICES: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     ).softmax(-1),
     "a written mask added": lambda every: (every + written_in(torch.full_like(every, INF), every, 0.0)).softmax(-1),
     "a written mask multiplied": lambda every: every.softmax(-1) * written_in(torch.zeros_like(every), every, 1.0),
-    "a mask assigned by index": lambda every: (every + assigned_in(torch.full_like(every, INF), every, 0.0)).softmax(-1),
-    "scores assigned by index": lambda every: (
-        assigned_in(torch.full_like(every, INF), every, every.topk(3, -1).values).softmax(-1)
+    "a mask assigned by index": lambda every: (every + assigned_in(torch.full_like(every, INF), every, 0.0)).softmax(
+        -1
     ),
+    "scores assigned by index": lambda every: assigned_in(
+        torch.full_like(every, INF), every, every.topk(3, -1).values
+    ).softmax(-1),
     "compared with the k-th value": lambda every: every.masked_fill(
         every < every.kthvalue(every.shape[-1] - 2, -1, keepdim=True).values, INF
     ).softmax(-1),

@@ -40,6 +40,8 @@ ONE_OF_EACH = {
     CONFIGS[name]["architectures"][0]: name
     for name in sorted(WITH_COUNTS, key=lambda name: CONFIGS[name].get("num_hidden_layers", 0), reverse=True)
 }
+# the random weights of a small build of the one with fewer layers leave the kind of a product without MACs unknown
+ONE_OF_EACH["Qwen3_5MoeForCausalLM"] = "qwen3.5-122b-a10b"
 TINY = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1000, "hidden_size": 16,
     "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
