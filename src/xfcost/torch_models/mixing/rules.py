@@ -236,7 +236,7 @@ RULES: Final[dict[Any, Rule]] = {
         aten_operations("mean sum var std prod norm linalg_vector_norm var_mean std_mean any all"),
         _reduced(dependent=False),
     ),
-    **dict.fromkeys(aten_operations("amax amin argmax argmin logsumexp kthvalue median mode"), _reduced(dependent=True)),
+    **dict.fromkeys(aten_operations("amax amin argmax argmin logsumexp kthvalue"), _reduced(dependent=True)),
     **dict.fromkeys(aten_operations("max min"), _either),
     **dict.fromkeys(aten_operations("cumsum cumprod cummax cummin logcumsumexp"), _accumulated),
     **dict.fromkeys(aten_operations("mkldnn_rnn_layer"), _recurrent),
