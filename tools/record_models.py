@@ -482,7 +482,6 @@ def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], NamedModule]:
     def of_mode(mode: str) -> LedgerAt:
         run = module_run({"mode": mode}, "config")
         module = named_module(ModuleTarget("config", str(config), "", config.stem), (), (), 1, run)
-        _model_of(module).register_forward_pre_hook(_forget_values)
         how, known = How(trace=False, closed_form=False, mode=mode), dict[Point, Ledger]()
 
         def at(tokens: int, batch: int) -> Ledger:
@@ -496,13 +495,6 @@ def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], NamedModule]:
     run = module_run({}, "config")
     module = named_module(ModuleTarget("config", str(config), "", config.stem), (), (), 1, run)
     return of_mode, module
-
-
-def _forget_values(model: Any, _: Any) -> None:
-    """Values that its class keeps of an earlier run (positions of patches, of DINOv3): every run computes them."""
-    for function in list(vars(sys.modules[type(model).__module__]).values()):  # one with a cache, or around it
-        for one in inspect.getclosurevars(function).nonlocals.values() if inspect.isfunction(function) else ():
-            getattr(one, "cache_clear", lambda: None)()
 
 
 def _model_of(module: NamedModule) -> Any:

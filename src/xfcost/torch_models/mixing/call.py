@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -77,6 +77,8 @@ class Outcome(NamedTuple):
 
 # The operation of a recurrence's steps: module path and name.
 Step = tuple[str, str]
+# More places than these are tokens, and no states: steps put together.
+MOST_STATES: Final = 64
 
 
 class Past(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.mixing.call import GATED, MOST_STATES, PER_TOKEN, Call, Finding, Outcome, ids, reads
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     along,
@@ -44,8 +44,6 @@ from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE, masking
 
 # A line of two numbers may be the weights of two keys.
 _TWO_KEYS: Final = 2
-# More lines than these are tokens, and no states.
-_MOST_STATES: Final = 64
 
 # ── several tokens in one line of numbers: new tokens, summaries, or static mixing ──
 
@@ -186,7 +184,7 @@ def _step(call: Call, owners: Tensor, lines_bmk: Tensor, finding: Finding) -> Fi
     made = home(owners[..., :1]).expand(lines_bmk.shape)
     known = (made >= 0) & (home(lines_bmk) >= 0)
     pairs = distinct_pairs(made[known], home(lines_bmk)[known]).T.tolist()
-    if not 0 < len(pairs) <= _MOST_STATES:
+    if not 0 < len(pairs) <= MOST_STATES:
         return finding
     histories = [call.run.history(value) for value in call.args if isinstance(value, Tensor)]
     steps = call.run.step(call.packet, pairs, {place: past for one in histories for place, past in one.items()})

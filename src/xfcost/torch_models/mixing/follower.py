@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from xfcost.torch_models.mixing.call import (
+    MOST_STATES,
     PER_TOKEN,
     Call,
     Finding,
@@ -113,7 +114,6 @@ def own_inputs(
 aten: Final = torch.ops.aten
 PRODUCTS: Final = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution"))
 _SOFTMAX: Final = frozenset(("aten._softmax", "aten._safe_softmax"))
-_MOST_STATES: Final = 64
 _NO_PAST: Final = Past(frozenset(), frozenset())
 _SORTING: Final = frozenset((aten.sort, aten.topk))
 _INDICES: Final = frozenset((aten.argmax, aten.argmin))
@@ -285,10 +285,14 @@ class Follower(DispatchMode):
                     return tokens.reshape(lines.shape[:-1]).unsqueeze(axis).expand(owners.shape)
         return owners
 
+    def step_of(self, packet: Any) -> Step:
+        """What the running operation is called as a step of a recurrence."""
+        return self.running[-1], str(packet)
+
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:
         """(home, place that it reads) pairs: of a recurrence, the number of places that each home has read so far."""
         self._effects = None  # it depends on what ran before
-        name = (self.running[-1], str(packet))
+        name = self.step_of(packet)
         counts = []
         for place, read in pairs:
             before = history.get(read, _NO_PAST)
@@ -387,7 +391,7 @@ class Follower(DispatchMode):
         """The running step of a recurrence read `tensor`, made of its state: so did products since the step before."""
         for sequence, step in self._products.get(tensor) or ():
             noted = self.noted[sequence]
-            if step == (self.running[-1], str(packet)) and noted.finding is not None and noted.finding.mixes is False:
+            if step == self.step_of(packet) and noted.finding is not None and noted.finding.mixes is False:
                 self.noted[sequence] = noted._replace(finding=finding)
 
     def were_scores(self, tensor: Tensor, finding: Finding) -> None:
@@ -437,7 +441,7 @@ class Follower(DispatchMode):
         """What the places of a result have read, as its operands and the running operation say."""
         histories = [one for one in (*map(self.history, given), self._made) if one]
         held = frozenset[int]().union(*(ids(home(one)) | ids(content(one)) for one in owners if histories))
-        if len(held) > _MOST_STATES:  # steps put together are no state
+        if len(held) > MOST_STATES:
             return {}
         history: History = {}
         for one in histories:

@@ -162,7 +162,7 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
     complete = [int((one >= 0).sum()) for one in (left, right)]
     if complete[0] != complete[1]:
         return complete[1] > complete[0]
-    step = (call.run.running[-1], str(call.packet))
+    step = call.run.step_of(call.packet)
     carries = [any(step in past.operations for past in one.history.values()) for one in (first, second)]
     if carries[0] != carries[1]:
         return carries[0]
