@@ -72,7 +72,7 @@ def _header(line: bytes, name: str) -> Header:
         UsageError: it is of another tool, another kind of file or another version.
     """
     try:
-        fields = msgspec.json.decode(line)
+        fields = msgspec.json.decode(line.decode())
     except UnicodeDecodeError as error:
         if line.startswith(_START):
             raise UsageError(f"{name}:1 is not a header of measurements: {error}; take another file") from None
@@ -94,7 +94,7 @@ def _header(line: bytes, name: str) -> Header:
 
 def _row(line: bytes, number: int, name: str) -> Measurement:
     try:
-        row = msgspec.json.decode(line, type=Measurement)
+        row = msgspec.json.decode(line.decode(), type=Measurement)
         fault = fault_of(row)
         if fault is None and _UNUSUAL.search(line):
             fault = fault_of_numbers(msgspec.json.decode(line))
