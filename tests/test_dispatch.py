@@ -12,11 +12,11 @@ from torch.utils.flop_counter import flop_registry
 from modules import Call, work
 from specs import architecture_of
 from xfcost.counting.forward import count
+from xfcost.formulas.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import dispatch, dispatched_rows
 from xfcost.torch_models.running.loops import MOST_STEPS
-from xfcost.torch_models.running.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
 from xfcost.torch_models.shared import leaves, recurrence
 from xfcost.torch_models.tracing.trace import trace
 

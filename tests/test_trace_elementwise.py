@@ -10,9 +10,13 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from modules import Call, work
+from xfcost.formulas.contractions import SizesAlone, is_tensor
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import LetteredInt, lettered
+from xfcost.formulas.operation_costs import COSTS
 from xfcost.torch_models.running.by_row import dispatch
 from xfcost.torch_models.shared.leaves import GeluQuick
+from xfcost.torch_models.tracing import trace as tracing
 from xfcost.torch_models.tracing.trace import Traced, trace
 
 
@@ -54,6 +58,7 @@ PER_ELEMENT = {
     "standard deviation": (lambda x: torch.std_mean(x, -1)[0], 4), "product": (lambda x: x.prod(1), 1),
     "length: square, sum": (lambda x: x.norm(), 2), "logsumexp": (lambda x: x.logsumexp(1), 4),
     "cumulative sum": (lambda x: x.cumsum(1), 1),
+    "sum, in another type": (lambda x: x.sum(1, dtype=torch.float64), 1),
     "cosine similarity: 3 products, 3 sums": (lambda x: F.cosine_similarity(x, x, 1), 6),
     "distance: subtract, square, sum": (lambda x: F.pairwise_distance(x, x), 3),
     "instance norm": (nn.InstanceNorm1d(4), 5),
@@ -81,82 +86,82 @@ def points(*shape: int) -> Tensor:
 
 
 # An image of 2·4·6·6 = 288 numbers, or what is written.
-@pytest.mark.parametrize(
-    ("function", "shape", "expected"),
-    [
-        # a·sigmoid(b): 4 per element of an output half as wide
-        (nn.GLU(), (2, 4, 6), {"flops": 24 * 4}),
-        # twice the sides: 4·288 = 1152 outputs, of 4, 16 or no neighbours, each a product and a sum
-        (nn.Upsample(scale_factor=2, mode="bilinear"), (2, 4, 6, 6), {"flops": 1152 * 8}),
-        (nn.Upsample(scale_factor=2, mode="bicubic"), (2, 4, 6, 6), {"flops": 1152 * 32}),
-        (nn.Upsample(scale_factor=2), (2, 4, 6, 6), {"moved": 1152}),
-        (nn.Upsample(scale_factor=2, mode="nearest-exact"), (2, 4, 6, 6), {"moved": 1152}),
-        (nn.Upsample(scale_factor=2, mode="linear"), (2, 4, 6), {"flops": 96 * 4}),
-        (nn.Upsample(scale_factor=2, mode="trilinear"), (1, 2, 3, 3, 3), {"flops": 432 * 16}),
-        # 2 images · 3·5 points, 4 channels: 120 samples of 4 or 16 neighbours, a product and a sum each; for each of 30
-        # points their weights, 4 FLOPs each; in a volume of 8 neighbours 2·3·5 points
-        (lambda x: F.grid_sample(x, points(2, 3, 5, 2), align_corners=False), (2, 4, 6, 6),
-         {"flops": 120 * 8 + 30 * 4 * 4}),
-        (lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="bicubic", align_corners=False), (2, 4, 6, 6),
-         {"flops": 120 * 32 + 30 * 16 * 4}),
-        (lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="nearest", align_corners=False), (2, 4, 6, 6),
-         {"moved": 120}),
-        (lambda x: F.grid_sample(x, points(1, 2, 3, 5, 3), align_corners=False), (1, 4, 3, 3, 3),
-         {"flops": 120 * 16 + 30 * 8 * 4}),
-        # sorting lists of n takes ⌈log₂ n⌉ comparisons per element
-        (lambda x: x.sort(dim=1)[0], (2, 5, 6), {"comparisons": 180}),
-        (lambda x: torch.sort(x, dim=0, stable=True)[0], (16, 3), {"comparisons": 192}),
-        (lambda x: x.argsort(dim=0), (2, 5, 6), {"comparisons": 60}),
-        (lambda x: x.topk(2, dim=1)[0], (2, 5, 6), {"comparisons": 180}),
-        (lambda x: x.argmax(-1), (2, 5, 6), {"comparisons": 60}),
-        (lambda x: x.amax(1), (2, 5, 6), {"comparisons": 60}),
-        # what is written elsewhere; a change of layout is no move
-        (lambda x: x.roll(1, 1), (2, 5, 6), {"moved": 60}),
-        (lambda x: x[:, torch.tensor([0, 0, 1])], (2, 5, 6), {"moved": 36}),
-        (lambda x: torch.cat([x, x], dim=1), (2, 5, 6), {"moved": 120}),
-        (lambda x: x.repeat_interleave(3, dim=1), (2, 5, 6), {"moved": 180}),
-        (lambda x: F.pad(x, (0, 0, 1, 0)), (2, 5, 6), {"moved": 72}),
-        (lambda x: x.gather(1, torch.zeros(2, 3, 6, dtype=torch.long)), (2, 5, 6), {"moved": 36}),
-        (lambda x: x.new_zeros(2, 9, 6).scatter(1, torch.zeros(2, 5, 6, dtype=torch.long), x), (2, 5, 6),
-         {"moved": 60}),
-        (lambda x: x.new_zeros(2, 9, 6).index_copy(1, torch.arange(5), x), (2, 5, 6), {"moved": 60}),
-        (lambda x: x.new_zeros(2, 9, 6).scatter_add(1, torch.zeros(2, 5, 6, dtype=torch.long), x), (2, 5, 6),
-         {"moved": 60, "flops": 60}),
-        # two rows of 6 are written into 5, or added to them
-        (lambda x: x.index_put((torch.tensor([1, 3]),), x[:2]), (5, 6), {"moved": 12}),
-        (lambda x: x.index_put((torch.tensor([1, 1]),), x[:2], accumulate=True), (5, 6), {"moved": 12, "flops": 12}),
-        (lambda x: x.transpose(1, 2).flatten(1), (2, 5, 6), {}),
-        (lambda x: x // 3.0, (4, 5), {"flops": 20}),
-        # x²·x²·x of 4·4 matrices: three products of 64
-        (lambda x: torch.linalg.matrix_power(x, 5), (4, 4), {"macs": 192, "flops": 384}),
-        # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
-        (lambda x: torch.fft.rfft(x, n=8), (5,), {"flops": 60}),
-        (lambda x: torch.outer(x[0], x[1]), (4, 4), {"flops": 16}),
-        # every output is the mean of one number; sizes that are worked out in floats cost nothing
-        (lambda x: F.interpolate(x, scale_factor=2.0, mode="area"), (2, 4, 6, 6), {"flops": 1152}),
-        # 6 numbers to 4: windows of 2, 2, 2 and 2; both ways 64 numbers enter, 8 images
-        (nn.AdaptiveMaxPool2d(4), (2, 4, 6, 6), {"comparisons": 8 * 64}),
-        (lambda x: F.max_pool2d(x, 2, return_indices=True)[0], (2, 4, 6, 6), {"comparisons": 288}),
-        # squares, 3 channels averaged; times α plus k, to the power, the quotient: 1 + 3 + 1 + 1 + 1 + 1; 2 channels
-        # of padding are written around 4, in 2·6·36 numbers
-        (nn.LocalResponseNorm(3), (2, 4, 6, 6), {"flops": 288 * 8, "moved": 2 * 6 * 36}),
-        # squares of both vectors, a bound and a quotient each
-        (lambda x: F.normalize(x, dim=-1), (2, 4, 6), {"flops": 48 * 2 + 8 + 48}),
-        (nn.PixelShuffle(2), (2, 4, 6, 6), {"moved": 288}),
-        (nn.PixelUnshuffle(2), (2, 4, 6, 6), {"moved": 288}),
-        (nn.ChannelShuffle(2), (2, 4, 6, 6), {"moved": 288}),
-        # 5·5 windows of 2·2·4 numbers; folded back, each is added where it came from
-        (nn.Unfold(2), (2, 4, 6, 6), {"moved": 2 * 16 * 25}),
-        (nn.Fold((6, 6), 2), (2, 16, 25), {"moved": 800, "flops": 800}),
-        # the larger of two, broadcast: 6·5 outputs
-        (lambda x: torch.maximum(x, x.mT), (6, 1), {"comparisons": 36}),
-        (lambda x: torch.max(x, x.mT), (6, 1), {"comparisons": 36}),
-        # a direction's length (2) and its scale (1) on 4·6 weights, and the map of 2 vectors
-        (parametrizations.weight_norm(nn.Linear(6, 4)), (2, 6), {"macs": 48, "flops": 24 * 3 + 96 + 8}),
-        # complex numbers are two: both are added
-        (lambda x: (torch.fft.rfft(x) + 1).real, (6,), {"flops": 5 * 6 * 3 // 2 + 2 * 4}),
-    ],
-)  # fmt: skip
+BY_HAND = [
+    # a·sigmoid(b): 4 per element of an output half as wide
+    (nn.GLU(), (2, 4, 6), {"flops": 24 * 4}),
+    # twice the sides: 4·288 = 1152 outputs, of 4, 16 or no neighbours, each a product and a sum
+    (nn.Upsample(scale_factor=2, mode="bilinear"), (2, 4, 6, 6), {"flops": 1152 * 8}),
+    (nn.Upsample(scale_factor=2, mode="bicubic"), (2, 4, 6, 6), {"flops": 1152 * 32}),
+    (nn.Upsample(scale_factor=2), (2, 4, 6, 6), {"moved": 1152}),
+    (nn.Upsample(scale_factor=2, mode="nearest-exact"), (2, 4, 6, 6), {"moved": 1152}),
+    (nn.Upsample(scale_factor=2, mode="linear"), (2, 4, 6), {"flops": 96 * 4}),
+    (nn.Upsample(scale_factor=2, mode="trilinear"), (1, 2, 3, 3, 3), {"flops": 432 * 16}),
+    # 2 images · 3·5 points, 4 channels: 120 samples of 4 or 16 neighbours, a product and a sum each; for each of 30
+    # points their weights, 4 FLOPs each; in a volume of 8 neighbours 2·3·5 points
+    (lambda x: F.grid_sample(x, points(2, 3, 5, 2), align_corners=False), (2, 4, 6, 6),
+     {"flops": 120 * 8 + 30 * 4 * 4}),
+    (lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="bicubic", align_corners=False), (2, 4, 6, 6),
+     {"flops": 120 * 32 + 30 * 16 * 4}),
+    (lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="nearest", align_corners=False), (2, 4, 6, 6),
+     {"moved": 120}),
+    (lambda x: F.grid_sample(x, points(1, 2, 3, 5, 3), align_corners=False), (1, 4, 3, 3, 3),
+     {"flops": 120 * 16 + 30 * 8 * 4}),
+    # sorting lists of n takes ⌈log₂ n⌉ comparisons per element
+    (lambda x: x.sort(dim=1)[0], (2, 5, 6), {"comparisons": 180}),
+    (lambda x: torch.sort(x, dim=0, stable=True)[0], (16, 3), {"comparisons": 192}),
+    (lambda x: x.argsort(dim=0), (2, 5, 6), {"comparisons": 60}),
+    (lambda x: x.topk(2, dim=1)[0], (2, 5, 6), {"comparisons": 180}),
+    (lambda x: x.argmax(-1), (2, 5, 6), {"comparisons": 60}),
+    (lambda x: x.amax(1), (2, 5, 6), {"comparisons": 60}),
+    # what is written elsewhere; a change of layout is no move
+    (lambda x: x.roll(1, 1), (2, 5, 6), {"moved": 60}),
+    (lambda x: x[:, torch.tensor([0, 0, 1])], (2, 5, 6), {"moved": 36}),
+    (lambda x: torch.cat([x, x], dim=1), (2, 5, 6), {"moved": 120}),
+    (lambda x: x.repeat_interleave(3, dim=1), (2, 5, 6), {"moved": 180}),
+    (lambda x: F.pad(x, (0, 0, 1, 0)), (2, 5, 6), {"moved": 72}),
+    (lambda x: x.gather(1, torch.zeros(2, 3, 6, dtype=torch.long)), (2, 5, 6), {"moved": 36}),
+    (lambda x: x.new_zeros(2, 9, 6).scatter(1, torch.zeros(2, 5, 6, dtype=torch.long), x), (2, 5, 6),
+     {"moved": 60}),
+    (lambda x: x.new_zeros(2, 9, 6).index_copy(1, torch.arange(5), x), (2, 5, 6), {"moved": 60}),
+    (lambda x: x.new_zeros(2, 9, 6).scatter_add(1, torch.zeros(2, 5, 6, dtype=torch.long), x), (2, 5, 6),
+     {"moved": 60, "flops": 60}),
+    # two rows of 6 are written into 5, or added to them
+    (lambda x: x.index_put((torch.tensor([1, 3]),), x[:2]), (5, 6), {"moved": 12}),
+    (lambda x: x.index_put((torch.tensor([1, 1]),), x[:2], accumulate=True), (5, 6), {"moved": 12, "flops": 12}),
+    (lambda x: x.transpose(1, 2).flatten(1), (2, 5, 6), {}),
+    (lambda x: x // 3.0, (4, 5), {"flops": 20}),
+    # x²·x²·x of 4·4 matrices: three products of 64
+    (lambda x: torch.linalg.matrix_power(x, 5), (4, 4), {"macs": 192, "flops": 384}),
+    # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
+    (lambda x: torch.fft.rfft(x, n=8), (5,), {"flops": 60}),
+    (lambda x: torch.outer(x[0], x[1]), (4, 4), {"flops": 16}),
+    # every output is the mean of one number; sizes that are worked out in floats cost nothing
+    (lambda x: F.interpolate(x, scale_factor=2.0, mode="area"), (2, 4, 6, 6), {"flops": 1152}),
+    # 6 numbers to 4: windows of 2, 2, 2 and 2; both ways 64 numbers enter, 8 images
+    (nn.AdaptiveMaxPool2d(4), (2, 4, 6, 6), {"comparisons": 8 * 64}),
+    (lambda x: F.max_pool2d(x, 2, return_indices=True)[0], (2, 4, 6, 6), {"comparisons": 288}),
+    # squares, 3 channels averaged; times α plus k, to the power, the quotient: 1 + 3 + 1 + 1 + 1 + 1; 2 channels
+    # of padding are written around 4, in 2·6·36 numbers
+    (nn.LocalResponseNorm(3), (2, 4, 6, 6), {"flops": 288 * 8, "moved": 2 * 6 * 36}),
+    # squares of both vectors, a bound and a quotient each
+    (lambda x: F.normalize(x, dim=-1), (2, 4, 6), {"flops": 48 * 2 + 8 + 48}),
+    (nn.PixelShuffle(2), (2, 4, 6, 6), {"moved": 288}),
+    (nn.PixelUnshuffle(2), (2, 4, 6, 6), {"moved": 288}),
+    (nn.ChannelShuffle(2), (2, 4, 6, 6), {"moved": 288}),
+    # 5·5 windows of 2·2·4 numbers; folded back, each is added where it came from
+    (nn.Unfold(2), (2, 4, 6, 6), {"moved": 2 * 16 * 25}),
+    (nn.Fold((6, 6), 2), (2, 16, 25), {"moved": 800, "flops": 800}),
+    # the larger of two, broadcast: 6·5 outputs
+    (lambda x: torch.maximum(x, x.mT), (6, 1), {"comparisons": 36}),
+    (lambda x: torch.max(x, x.mT), (6, 1), {"comparisons": 36}),
+    # a direction's length (2) and its scale (1) on 4·6 weights, and the map of 2 vectors
+    (parametrizations.weight_norm(nn.Linear(6, 4)), (2, 6), {"macs": 48, "flops": 24 * 3 + 96 + 8}),
+    # complex numbers are two: both are added
+    (lambda x: (torch.fft.rfft(x) + 1).real, (6,), {"flops": 5 * 6 * 3 // 2 + 2 * 4}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "shape", "expected"), BY_HAND)
 def test_work_by_hand(function, shape, expected) -> None:
     found = traced(function, shape)
     assert found.unsupported == {}
@@ -285,3 +290,78 @@ def test_unpooling_writes_what_enters() -> None:
         return torch._C._nn.max_unpool2d(maxima, places, (6, 6))
 
     assert work(traced(and_back, IMAGE)) == {"comparisons": 288, "moved": 72}
+
+
+# The formulas need no torch: a tensor's sizes may be any sequence of numbers, in letters too ────────────────────────
+
+
+class Lettered(SizesAlone):
+    """The sizes and the type of a tensor, each size in letters."""
+
+    def __init__(self, letters: str, *shape: int, is_complex: bool = False, is_float: bool = True) -> None:
+        self._sizes = [lettered(size, letter) for letter, size in zip(letters, shape, strict=True)]
+        self._is_complex, self._is_float = is_complex, is_float
+
+    @property
+    def shape(self) -> list[LetteredInt]:
+        return self._sizes
+
+    def is_floating_point(self) -> bool:
+        return self._is_float
+
+    def is_complex(self) -> bool:
+        return self._is_complex
+
+
+def in_letters(value: object) -> object:
+    """An argument or a result with each tensor as its sizes, all in one letter."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(in_letters, value))
+    if not is_tensor(value):
+        return value
+    kinds = {"is_complex": value.is_complex(), "is_float": value.is_floating_point()}
+    return Lettered("N" * value.ndim, *value.shape, **kinds)
+
+
+def test_formulas_take_sizes_in_letters(monkeypatch) -> None:
+    met = set()
+
+    def checked(kind, formula):
+        def costs(args, result):
+            found = formula(args, result)
+            also = formula(in_letters(args), in_letters(result))
+            assert also == found, kind
+            assert all(isinstance(count, LetteredInt) for count in (also or {}).values() if count), kind
+            met.add(formula)
+            return found
+
+        return tracing._handle(kind, costs)
+
+    handles = tracing._Handles({kind: checked(kind, formula) for kind, formula in COSTS.items()})
+    monkeypatch.setattr(tracing, "_HANDLES", handles)
+    for function, _ in PER_ELEMENT.values():
+        traced(function, X)
+    for function, shape, _ in BY_HAND:
+        traced(function, shape)
+    for name, (arguments, options, shapes) in WORKING.items():
+        traced(getattr(nn, name)(*arguments, **options).eval(), *shapes)
+    assert len(met) > 70
+
+
+@pytest.mark.parametrize(
+    ("operation", "args", "result", "orders"),
+    [
+        # x (N, d) · weight (k, d)ᵀ + bias (k,)
+        ("aten::linear", (Lettered("Nd", 8, 6), Lettered("kd", 4, 6), Lettered("k", 4)), Lettered("Nk", 8, 4),
+         {"macs": "O(N·k·d)", "flops": "O(N·k·d)"}),
+        # heads h of N queries and M keys, of width dₖ
+        ("aten::scaled_dot_product_attention", tuple(Lettered(each, *sizes) for each, sizes in (
+            (("h", "N", "dₖ"), (2, 8, 3)), (("h", "M", "dₖ"), (2, 5, 3)), (("h", "M", "dₖ"), (2, 5, 3)))),
+         Lettered(("h", "N", "dₖ"), 2, 8, 3), {"macs": "O(N·M·d)", "flops": "O(N·M·d)"}),
+        # N numbers enter k windows: each once, and twice at the edges of windows that overlap
+        ("aten::adaptive_avg_pool1d", (Lettered("dN", 6, 8),), Lettered("dk", 6, 3), {"flops": "O(N·d)"}),
+    ],
+)  # fmt: skip
+def test_costs_in_letters_have_an_order(operation, args, result, orders) -> None:
+    costs = COSTS[operation](args, result)
+    assert {quantity: count.form.order() for quantity, count in costs.items()} == orders

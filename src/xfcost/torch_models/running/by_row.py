@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
+from xfcost.formulas.contractions import Costs
 from xfcost.ledger.accounts import RUN, Cached
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.running.contractions import Costs
 from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta

@@ -20,23 +20,23 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
+from xfcost.formulas.contractions import Costs, Formula, contraction
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.running.contractions import (
+from xfcost.formulas.operation_costs import COSTS, FREE, is_float
+from xfcost.torch_models.running.on_meta import attention_backward_macs
+from xfcost.torch_models.running.registry import registered_costs
+from xfcost.torch_models.running.sparse_costs import (
+    QUANTISED,
     SPARSE_PRODUCTS,
-    Costs,
-    Formula,
-    contraction,
     is_sparse,
     sparse_costs,
     stored_unknown,
 )
-from xfcost.torch_models.running.on_meta import attention_backward_macs
-from xfcost.torch_models.running.operation_costs import COSTS, FREE, is_float
-from xfcost.torch_models.running.registry import registered_costs
 from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, disable_current_modes, schema_of
 
 aten: Final = torch.ops.aten
 FLOPS_PER_MAC: Final = 2
+_COSTS: Final = COSTS | QUANTISED
 
 # torch's formulas leave out what is added: the place of the argument.
 _ADDED: Final = {
@@ -64,9 +64,9 @@ def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
         place = _ADDED.get(name, len(args))
         added = result.numel() * FLOPS_PER_ELEMENT["add"] if place < len(args) and args[place] is not None else 0
         return contraction(result, _by_torch(packet, args, kwargs, result), added)
-    if name in COSTS:
+    if name in _COSTS:
         options = (value for value in kwargs.values() if not isinstance(value, Tensor))
-        return COSTS[name]((*args, *options), result)
+        return _COSTS[name]((*args, *options), result)
     is_free = name in FREE or (func.namespace in _OF_TORCH and (_is_view(packet) or not _makes_floats(result)))
     return Counter() if is_free else None
 
@@ -225,6 +225,6 @@ def backward_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], res
     costs = operation_costs(func, args, kwargs, result)
     if costs is not None:
         return Counter(macs=costs["macs"])
-    of_complex = name in COSTS and name not in SPARSE_PRODUCTS
+    of_complex = name in _COSTS and name not in SPARSE_PRODUCTS
     is_elementwise = name.startswith("aten::") and "backward" in name and name not in _UNKNOWN
     return Counter() if of_complex or is_elementwise else None

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from xfcost.torch_models.running.contractions import Costs
+from xfcost.formulas.contractions import Costs
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
 from xfcost.torch_models.running.record import SavedStorage
 from xfcost.torch_models.shared.experts import evenly, grouped_linear

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.running.contractions import Costs
+from xfcost.formulas.contractions import Costs
 
 Phase = Literal["forward", "backward", "again"]
 """`again`: a forward that a backward pass runs again, as checkpointing and reversible residuals do."""

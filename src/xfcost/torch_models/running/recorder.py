@@ -22,7 +22,7 @@ from torch.autograd import function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from xfcost.torch_models.running.contractions import Costs, stored_unknown
+from xfcost.formulas.contractions import Costs
 from xfcost.torch_models.running.costs import (
     COMPLETE,
     OUTER,
@@ -53,6 +53,7 @@ from xfcost.torch_models.running.record import (
     TensorRecord,
     marked,
 )
+from xfcost.torch_models.running.sparse_costs import stored_unknown
 from xfcost.torch_models.running.surroundings import plain_branches, threads_recorded
 from xfcost.torch_models.shared.private_torch import (
     DispatchMode,

@@ -1,7 +1,7 @@
 """Recurrences and scans in plain torch. A trace records each as one operation (`xfcost::lstm`, …).
 
 A trace of N steps would be N times as long as a trace of attention. So torch's tracer records one node, and
-`running/contractions.py` has its cost, by its shapes. All other runs (autograd, torch's own FLOP counter, the memory
+`formulas/contractions.py` has its cost, by its shapes. All other runs (autograd, torch's own FLOP counter, the memory
 walk, the clock) run the loop below and see each product in it.
 
 B batch, N tokens, G numbers of all gates, H hidden units; E channels, S state size, D width.

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from xfcost.formulas.contractions import Costs, Formula, SizesAlone
+from xfcost.formulas.operation_costs import COSTS, FREE
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.running.by_row import ALL, leaf_rows, rows_by_path
-from xfcost.torch_models.running.contractions import Costs, Formula, SizesAlone
-from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import grouped_mm, handed_to_numpy, layer_norm, unchanged
 from xfcost.torch_models.shared.cache import Cache
@@ -128,13 +128,6 @@ class TracedTensor(SizesAlone):
         if sizes is None:
             raise ShapeMissingError(f"the traced graph holds no shape for {self._value.debugName()}")
         return torch.Size(sizes)
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def numel(self) -> int:
-        return self.shape.numel()
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -354,9 +347,7 @@ class _Handles(dict[str, Handle]):
 
 
 # A graph doesn't show the packed weights of quantised operations.
-_HANDLES: Final = _Handles(
-    {kind: _handle(kind, formula) for kind, formula in COSTS.items() if not kind.startswith("quantized")}
-)
+_HANDLES: Final = _Handles({kind: _handle(kind, formula) for kind, formula in COSTS.items()})
 
 
 class _Analysis(JitModelAnalysis):  # type: ignore[misc]

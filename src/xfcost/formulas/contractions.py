@@ -1,35 +1,59 @@
 """Costs of contractions: products of matrices and vectors, convolutions, attention, recurrences and scans.
 
-A formula takes the positional arguments of a call and its result: tensors that a dispatcher sees, or the sizes that a
-traced graph has. It returns {"macs", "flops", …}.
+A formula takes the positional arguments of a call and its result: torch's tensors, or objects that know their sizes and
+type alone (`SizesAlone`). It returns {"macs", "flops", …}.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final
-
-import torch
-from torch import Tensor
+from typing import Any, Final, TypeGuard
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.shared.private_torch import disable_current_modes, elements_stored
+from xfcost.ledger.units import Number
 
 Costs = Counter[str]
 # (positional arguments, result) -> costs; None where the convention has none
 Formula = Callable[[tuple[Any, ...], Any], Costs | None]
 
 
-class SizesAlone:
+class SizesAlone(ABC):
     """A tensor of which a formula knows sizes and type alone, as a traced graph has it."""
 
+    __slots__ = ()
 
-TENSORS: Final[tuple[Any, ...]] = (Tensor, SizesAlone)
+    @property
+    @abstractmethod
+    def shape(self) -> Sequence[Number]:
+        """The sizes."""
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> Number:
+        return prod(self.shape)
+
+    @abstractmethod
+    def is_floating_point(self) -> bool:
+        """Are its elements floats?"""
+
+    @abstractmethod
+    def is_complex(self) -> bool:
+        """Are its elements complex numbers?"""
+
+
 ADD: Final = FLOPS_PER_ELEMENT["add"]
 MULTIPLY: Final = FLOPS_PER_ELEMENT["multiply"]
 COMPLEX_MULTIPLY: Final = FLOPS_PER_ELEMENT["complex_multiply"]
+
+
+def is_tensor(value: object) -> TypeGuard[Any]:
+    """Is it a tensor of torch, or `SizesAlone`? No other argument has the method: of a dtype it is a bool."""
+    return callable(getattr(value, "is_floating_point", None))
 
 
 def first(result: Any) -> Any:
@@ -37,12 +61,12 @@ def first(result: Any) -> Any:
     return result[0] if isinstance(result, tuple | list) else result
 
 
-def contraction(result: Any, macs: int, sums: int = 0, others: int = 0) -> Costs:
-    """Multiply-accumulates, and FLOPs of sums and of other work too. Complex: a product takes 6, a sum 2."""
+def contraction(result: Any, macs: Number, sums: Number = 0, others: Number = 0, **quantities: Number) -> Costs:
+    """Multiply-accumulates, FLOPs of sums and of other work too, and more quantities. Complex: a product 6, a sum 2."""
     output = first(result)
-    if isinstance(output, TENSORS) and output.is_complex():
-        return Counter(macs=macs, flops=(COMPLEX_MULTIPLY + 2 * ADD) * macs + 2 * sums + others)
-    return Counter(macs=macs, flops=2 * macs + sums + others)
+    if is_tensor(output) and output.is_complex():
+        return Counter(macs=macs, flops=(COMPLEX_MULTIPLY + 2 * ADD) * macs + 2 * sums + others, **quantities)
+    return Counter(macs=macs, flops=2 * macs + sums + others, **quantities)
 
 
 def _products(operand: int, term: int = -1) -> Formula:
@@ -65,7 +89,7 @@ def _added_products(args: tuple[Any, ...], result: Any) -> Costs:
     return contraction(result, result.numel() * samples * k, result.numel() * ADD)
 
 
-def _trilinear(args: tuple[Any, ...], result: Tensor) -> Costs:
+def _trilinear(args: tuple[Any, ...], result: Any) -> Costs:
     """The product of two of three tensors, summed over what the third lacks, then that with the third, added up.
 
     `nn.Bilinear`: x₁ (B, i) · weight (o, i, j), summed over i, then · x₂ (B, j). Its gradients are such products too.
@@ -119,7 +143,7 @@ def _convolution(args: tuple[Any, ...], result: Any) -> Costs:
     transposed = len(args) > 6 and args[6] is True  # noqa: PLR2004
     positions = args[0] if transposed else result
     bias = 0 if args[2] is None else result.numel() * ADD
-    return contraction(result, positions.numel() * args[1].shape[1:].numel(), bias)
+    return contraction(result, positions.numel() * prod(args[1].shape[1:]), bias)
 
 
 def _attention(args: tuple[Any, ...], result: Any) -> Costs:
@@ -128,18 +152,18 @@ def _attention(args: tuple[Any, ...], result: Any) -> Costs:
     (q, k, v, mask, dropout, causal, scale, …); a boolean mask costs nothing, nor does a scale of 1.
     """
     bias, scale = (args[place] if len(args) > place else None for place in (3, 6))
-    queries, products = result.shape[:-1].numel(), _attention_products(args, result)
+    queries = prod(result.shape[:-1])
     entries = queries * args[1].shape[-2]
-    biased = isinstance(bias, TENSORS) and bias.is_floating_point()
+    biased = is_tensor(bias) and bias.is_floating_point()
     per_entry = FLOPS_PER_ELEMENT["softmax"] + (ADD if biased else 0)
     scaling = 0 if scale == 1 else queries * args[1].shape[-1] * MULTIPLY
-    return products + Counter(flops=scaling + entries * per_entry)
+    return _attention_products(args, result, scaling + entries * per_entry)
 
 
-def _attention_products(args: tuple[Any, ...], result: Any) -> Costs:
-    """QKᵀ and AV alone, of a kernel's call."""
-    entries = first(result).shape[:-1].numel() * args[1].shape[-2]
-    return contraction(result, entries * (args[1].shape[-1] + args[2].shape[-1]))
+def _attention_products(args: tuple[Any, ...], result: Any, others: Number = 0) -> Costs:
+    """QKᵀ and AV alone, of a kernel's call; and other work."""
+    entries = prod(first(result).shape[:-1]) * args[1].shape[-2]
+    return contraction(result, entries * (args[1].shape[-1] + args[2].shape[-1]), others=others)
 
 
 # ── recurrences and scans ──
@@ -155,16 +179,16 @@ def _torch_recurrence(gates: int, work: int) -> Formula:
 
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
         lists = [n for n, arg in enumerate(args) if isinstance(arg, list | tuple) and arg]
-        place = max(n for n in lists if isinstance(args[n][0], TENSORS))
+        place = max(n for n in lists if is_tensor(args[n][0]))
         weights, layers = args[place], args[place + 2] * (2 if args[place + 5] else 1)
-        tokens, each, total = args[0].shape[:-1].numel(), len(weights) // layers, Counter[str]()
+        tokens, each, total = prod(args[0].shape[:-1]), len(weights) // layers, Counter[str]()
         for start in range(0, len(weights), each):
             of_layer = weights[start : start + each]
             matrices = sum(one.numel() for one in of_layer if one.ndim == 2)  # noqa: PLR2004
             biases = sum(one.numel() for one in of_layer if one.ndim == 1)
             elementwise = tokens * (of_layer[0].shape[0] // gates * work + biases * ADD)
-            total += contraction(result, tokens * matrices, others=elementwise)
-            total += Counter(moved=tokens * of_layer[1].shape[1])  # h, or its projection
+            moved = tokens * of_layer[1].shape[1]  # h, or its projection
+            total.update(contraction(result, tokens * matrices, others=elementwise, moved=moved))
         return total
 
     return formula
@@ -176,8 +200,7 @@ def _recurrence(work: int) -> Formula:
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
         x, (gates, units) = args[0], args[1].shape
         steps, biases = x.numel() // gates, 0 if args[2] is None else x.numel() * ADD
-        products = contraction(result, steps * gates * units, biases, steps * units * work)
-        return products + Counter(moved=steps * units)
+        return contraction(result, steps * gates * units, biases, steps * units * work, moved=steps * units)
 
     return formula
 
@@ -186,70 +209,14 @@ def _selective_scan(args: tuple[Any, ...], result: Any) -> Costs:
     """u (…, N, e), A (e, s): N steps over e·s state elements, each read out by a product; and Δ∘u."""
     elements, states = args[0].numel(), args[2].shape[1]
     work = elements * (states * FLOPS_PER_ELEMENT["selective_scan"] + MULTIPLY)
-    return contraction(result, elements * states, others=work) + Counter(moved=elements)
+    return contraction(result, elements * states, others=work, moved=elements)
 
 
 def _retention(args: tuple[Any, ...], result: Any) -> Costs:
     """q (…, N, h·k), v (…, N, h·v), γ (h,): N steps over a state of h·k·v: an update product, a read-out, a decay."""
     q, _, v, decay = args[:4]
     numbers = v.numel() * q.shape[-1] // decay.shape[0]
-    return contraction(result, 2 * numbers, others=numbers * (MULTIPLY + ADD)) + Counter(moved=v.numel())
-
-
-# ── sparse and quantised, which a graph doesn't show ──
-
-
-def is_sparse(value: Any) -> bool:
-    """Is it a tensor of a sparse layout?"""
-    return isinstance(value, Tensor) and value.layout not in (torch.strided, torch.jagged)
-
-
-def stored_unknown(value: Any) -> bool:
-    """Is it a sparse tensor without numbers, made from a dense one? It stores nothing, whatever the numbers are."""
-    if not is_sparse(value) or not (value.is_meta or hasattr(value, "fake_mode")):
-        return False
-    with disable_current_modes():
-        return elements_stored(value) == 0
-
-
-def _stored(matrix: Tensor) -> int:
-    """The stored elements of a sparse matrix."""
-    if matrix.layout in (torch.sparse_bsr, torch.sparse_bsc):
-        return matrix.values().numel()
-    return elements_stored(matrix) * prod(matrix.shape[matrix.sparse_dim() + matrix.dense_dim() :])
-
-
-# Operation -> the place of its first operand. torch writes a product as added to zeros: the term before it is none.
-SPARSE_PRODUCTS: Final[dict[str, int]] = {
-    **dict.fromkeys(("aten::mm", "aten::_sparse_mm", "aten::bmm", "aten::mv", "aten::_sparse_mm_reduce_impl"), 0),
-    **dict.fromkeys(("aten::addmm", "aten::_sparse_addmm", "aten::baddbmm", "aten::sparse_sampled_addmm"), 1),
-}
-
-
-def sparse_costs(operation: str, args: tuple[Any, ...], result: Any) -> Costs | None:
-    """A product per stored element and column; None of two sparse operands, or of numbers that are missing.
-
-    A sampled product is that of its stored outputs.
-    """
-    if any(map(stored_unknown, args)):
-        return None
-    place = SPARSE_PRODUCTS[operation]
-    left, right = args[place], args[place + 1]
-    if operation == "aten::sparse_sampled_addmm":
-        return contraction(result.values(), _stored(result) * left.shape[-1])
-    if is_sparse(left) == is_sparse(right):
-        return None
-    if not is_sparse(left):
-        return contraction(result, _stored(right) * left.shape[-2])
-    return contraction(result, _stored(left) * (right.shape[-1] if right.ndim > 1 else 1))
-
-
-def _quantised(args: tuple[Any, ...], result: Tensor) -> Costs:
-    """(x, packed weights and bias, …), a linear map or a convolution: the weights of an output element, and a sum."""
-    with disable_current_modes():  # unpacking makes tensors, which the model does not
-        weight, bias = args[1].unpack()
-    macs = result.numel() * prod(weight.shape[1:])
-    return contraction(result, macs, 0 if bias is None else result.numel() * ADD)
+    return contraction(result, 2 * numbers, others=numbers * (MULTIPLY + ADD), moved=v.numel())
 
 
 CONTRACTIONS: Final[dict[Formula, str]] = {
@@ -290,8 +257,4 @@ LOOPS: Final[dict[Formula, str]] = {
     _retention: "retention",
     # (…, C, numbers): C steps of a decay and a sum per element; the states are written out
     lambda args, result: Counter(flops=args[0].numel() * (MULTIPLY + ADD), moved=args[0].numel()): "decayed_sums",
-}
-QUANTISED: Final[dict[Formula, str]] = {
-    _quantised: """linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16
-    conv2d conv2d_relu"""
 }

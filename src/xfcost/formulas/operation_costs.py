@@ -9,24 +9,16 @@ another where the dispatcher sees it (`_softmax`); both names stand here, in one
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
+from itertools import zip_longest
 from math import prod
 from typing import Any, Final
 
-import torch
-
-from xfcost.formulas.arithmetic import ceil_log2
+from xfcost.formulas.arithmetic import ceil_log2, common_divisor
+from xfcost.formulas.contractions import COMPLEX_MULTIPLY, CONTRACTIONS, LOOPS, Costs, Formula, first, is_tensor
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.running.contractions import (
-    COMPLEX_MULTIPLY,
-    CONTRACTIONS,
-    LOOPS,
-    QUANTISED,
-    TENSORS,
-    Costs,
-    Formula,
-    first,
-)
+from xfcost.ledger.units import Number
 
 # Works of the convention, per element of the (first) output -> names.
 PER_OUTPUT: Final[dict[tuple[str, ...], str]] = {
@@ -109,7 +101,7 @@ FREE: Final = frozenset(f"aten::{name}" for name in _FREE.split())
 
 def is_float(value: Any) -> bool:
     """Is it a tensor of floats or complex numbers?"""
-    return isinstance(value, TENSORS) and (value.is_floating_point() or value.is_complex())
+    return is_tensor(value) and (value.is_floating_point() or value.is_complex())
 
 
 # Complex numbers: a sum adds two parts, a product is six operations; the convention has no other complex work.
@@ -119,7 +111,7 @@ _OF_COMPLEX["multiply"] = COMPLEX_MULTIPLY
 
 def _worked(works: tuple[str, ...], counted: Any, args: tuple[Any, ...], result: Any) -> Costs | None:
     """Works per element of `counted`; none for whole numbers, None for unknown works of complex ones."""
-    if any(isinstance(one, TENSORS) and one.is_complex() for one in (*args, first(result))):
+    if any(is_tensor(one) and one.is_complex() for one in (*args, first(result))):
         if not _OF_COMPLEX.keys() >= {*works}:
             return None
         return Counter(flops=counted.numel() * sum(_OF_COMPLEX[work] for work in works))
@@ -138,7 +130,8 @@ def _per_pair(work: str) -> Formula:
     """`work` per pair of elements of two tensors, broadcast."""
 
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
-        pairs = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
+        sizes = zip_longest(reversed(args[0].shape), reversed(args[1].shape), fillvalue=1)
+        pairs = prod(b if a == 1 else a for a, b in sizes)
         return Counter(flops=pairs * FLOPS_PER_ELEMENT[work])
 
     return formula
@@ -158,7 +151,7 @@ def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
 
 def _chosen(args: tuple[Any, ...], result: Any) -> Costs:
     """One comparison per input element; of two tensors, per output element."""
-    two_tensors = len(args) > 1 and isinstance(args[1], TENSORS)
+    two_tensors = len(args) > 1 and is_tensor(args[1])
     return Counter(comparisons=(result if two_tensors else args[0]).numel())
 
 
@@ -175,7 +168,8 @@ def _lists(x: Any, axis: int) -> Costs:
 def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
     """A mean per element of every window, padding included; or a comparison.
 
-    Adaptive, from n to p: window i covers ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉; windows may overlap.
+    Adaptive, from n to p: window i covers ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉. Windows overlap where p doesn't divide i·n, and all
+    together cover n + p - gcd(n, p).
     """
 
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
@@ -183,7 +177,7 @@ def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
         if adaptive:
             entering = prod(output.shape[:-rank])
             for n, p in zip(args[0].shape[-rank:], output.shape[-rank:], strict=True):
-                entering *= sum(-((i + 1) * n // -p) - i * n // p for i in range(p))
+                entering *= n + p - common_divisor(n, p)
         else:
             entering = output.numel() * (prod(args[1]) if len(args[1]) == rank else args[1][0] ** rank)
         return Counter(flops=entering * FLOPS_PER_ELEMENT["mean"]) if mean else Counter(comparisons=entering)
@@ -208,7 +202,7 @@ def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
     if mode == _NEAREST:
         return _moved(args, result)
     neighbours = (4 if mode == _BICUBIC else 2) ** points.shape[-1]
-    weights = points.shape[:-1].numel() * FLOPS_PER_ELEMENT["sampling_weight"]
+    weights = prod(points.shape[:-1]) * FLOPS_PER_ELEMENT["sampling_weight"]
     return Counter(flops=neighbours * (result.numel() * FLOPS_PER_ELEMENT["interpolate"] + weights))
 
 
@@ -228,8 +222,8 @@ def _scattered(args: tuple[Any, ...], result: Any) -> Costs:
 
 def _scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
     """The same, and an addition per element."""
-    found = _scattered(args, result)
-    return found + Counter(flops=found["moved"] * FLOPS_PER_ELEMENT["add"])
+    moved = _scattered(args, result)["moved"]
+    return Counter(moved=moved, flops=moved * FLOPS_PER_ELEMENT["add"])
 
 
 def _index_put(args: tuple[Any, ...], result: Any) -> Costs:
@@ -266,7 +260,7 @@ def _from_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
     return Counter(flops=result.numel() * _fourier(result, [last]) // 2 + x.numel() * _fourier(x, others))
 
 
-def _fourier(x: Any, axes: list[int]) -> int:
+def _fourier(x: Any, axes: Sequence[int]) -> Number:
     return FLOPS_PER_ELEMENT["fft"] * sum(ceil_log2(x.shape[axis]) for axis in axes)
 
 
@@ -349,7 +343,7 @@ _BY_ELEMENT: Final[dict[Formula, str]] = {_per_output(*works): names for works, 
 }
 COSTS: Final[dict[str, Formula]] = {
     f"{namespace}::{name}": formula
-    for namespace, rows in (("aten", _BY_ELEMENT | _OTHERS | CONTRACTIONS), ("xfcost", LOOPS), ("quantized", QUANTISED))
+    for namespace, rows in (("aten", _BY_ELEMENT | _OTHERS | CONTRACTIONS), ("xfcost", LOOPS))
     for formula, names in rows.items()
     for name in names.split()
 }
