@@ -1,4 +1,4 @@
-"""Costs of sparse and quantised operations: what their operands store, which only torch's tensors tell."""
+"""Costs of sparse and quantised operations: of what is stored, which only tensors of torch know."""
 
 from __future__ import annotations
 
