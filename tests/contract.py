@@ -19,7 +19,6 @@ from strategies import exact, place_for
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer
-from xfcost.formulas.residual import residual_rows
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -27,6 +26,7 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -67,7 +67,7 @@ def joined(component: SubLayer, place: Place, batch: int, residual: Residual | s
     """Closed form and trace of `component` inside its residual, row by row."""
     rows = [
         msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
-        for row in residual_rows(component, residual, place)
+        for row in component_rows(component, residual, place)
     ]
     counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):

@@ -4,7 +4,7 @@ import re
 
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.letters import orders
-from xfcost.formulas.residual import component_rows
+from xfcost.program.residual import component_rows
 
 
 def orders_at(component: Component, place: Place) -> dict[str, str]:

@@ -8,7 +8,7 @@ from contract import driven_back
 from strategies import place_for
 from tiers import of_rows, tiered_examples
 from xfcost.formulas.component import Mixer, Residual
-from xfcost.formulas.residual import residual_rows
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.build import SubLayerModel
 from xfcost.torch_models.modules import ModuleMaker
@@ -37,7 +37,7 @@ def joined(component, place, residual, *, learned):
         inputs = [torch.randn(2, place.grid.total, place.dim, requires_grad=learned)]
         if place.memory:
             inputs.append(torch.randn(2, place.memory.total, place.memory_dim, requires_grad=True))
-    return driven_back(part, residual_rows(component, residual, place), module, tuple(inputs), learned=learned)
+    return driven_back(part, component_rows(component, residual, place), module, tuple(inputs), learned=learned)
 
 
 @every_example

@@ -22,13 +22,13 @@ from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual, SubLayer
-from xfcost.formulas.residual import residual_rows
 from xfcost.layers.feed_forward import Dense
 from xfcost.layers.stage_entries import PoolingAttention
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import Inducing
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -174,7 +174,7 @@ BOTH_EXECUTIONS = pytest.mark.parametrize("fused", [False, True])
 
 
 def summed(quantity: str, place: Place, residual: Residual | str, *components: SubLayer) -> int:
-    rows = (row for component in components for row in residual_rows(component, residual, place))
+    rows = (row for component in components for row in component_rows(component, residual, place))
     return sum(getattr(row, quantity) for row in rows)
 
 

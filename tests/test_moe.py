@@ -2,6 +2,7 @@
 
 from math import ceil
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import pytest
@@ -57,8 +58,8 @@ def test_weights_of_the_chosen_by_hand(*, normalize: bool, scale: float | None, 
     assert (rows["weights"].flops, rows["weights"].moved) == (7 * 3 * each, 7 * 3)
 
 
-def network(component: Moe, experts: nn.Module, number: int, x_D: Tensor) -> Tensor:
-    """What one expert says of one token."""
+def network(component: Moe, experts: nn.Module, number: int | EllipsisType, x_D: Tensor) -> Tensor:
+    """What one expert says of one token; with `...` what the shared ones say together."""
 
     def mapped(leaf: nn.Module, y: Tensor) -> Tensor:
         bias = 0 if leaf.bias is None else leaf.bias[number]
@@ -104,8 +105,9 @@ def reference(component: Moe, torch_module: nn.Module, x_ND: Tensor) -> Tensor:
             if room[expert]:
                 room[expert] -= 1
                 answers[token] = answers[token] + weight * network(component, torch_module.experts, expert, x_ND[token])
-    if torch_module.shared is not None:
-        answers = [answer + torch_module.shared(x_D) for answer, x_D in zip(answers, x_ND, strict=True)]
+    if component.shared is not None:
+        shared = torch_module.shared
+        answers = [answer + network(component, shared, ..., x_D) for answer, x_D in zip(answers, x_ND, strict=True)]
     return torch.stack(answers)
 
 
@@ -224,7 +226,7 @@ def copied_deepseek(model: nn.Module, ours: Any) -> None:
             down = weights.take(f"{place_of}experts.down_proj")
             for leaf, weight in (("gate", gate), ("up", up), ("down", down)):
                 getattr(block.inner.experts, leaf).weight.copy_(weight)
-            if block.inner.correction is not None:
+            if hasattr(block.inner, "correction"):
                 block.inner.correction.bias_E.copy_(buffers[f"{layer}mlp.gate.e_score_correction_bias"])
             dense, place_of = block.inner.shared, f"{layer}mlp.shared_experts."
         for name in ("gate", "up", "down"):

@@ -13,7 +13,6 @@ from strategies import place_for
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, SubLayer, single_token
 from xfcost.formulas.letters import LetteredInt, costs, lettered, order, orders
-from xfcost.formulas.residual import residual_rows
 from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
@@ -24,6 +23,7 @@ from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.pooling import Pooling, WindowPooling
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Axial, Window
+from xfcost.program.residual import component_rows
 from xfcost.report.style import letters_text
 from xfcost.spec.load import load, preset_files, preset_names
 from xfcost.spec.placement import place
@@ -48,7 +48,7 @@ def test_every_costly_row_of_every_preset_has_an_order(mode: str, attention: str
 def rows_of(component: SubLayer, spot: Place, mode: str) -> Iterator[Operation]:
     """Its own rows and what joins the stream, of all tokens or of one more."""
     if mode == "forward":
-        yield from residual_rows(component, "none", spot)
+        yield from component_rows(component, "none", spot)
         return
     yield from component.decoding(spot)
     yield from component.shortcut(single_token(spot))

@@ -15,7 +15,9 @@ import xfcost
 from helpers import table_of
 from residual_blocks import BLOCKS, FULL, IMAGE, MLP, WORDS, spec_file, stage
 from xfcost.cli import app
+from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.residual_stream import ResidualStream, records
+from xfcost.program import residual
 from xfcost.report.figure import look
 from xfcost.report.residual_stream import document, panels, sentences
 from xfcost.report.residual_stream_figure import depth_figure, matrix_figure, stream_bytes
@@ -23,11 +25,11 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.layers.feed_forward import FeedForward
 from xfcost.torch_models.memory.shortage import Limit
+from xfcost.torch_models.program import FunctionLeaf, ProgramModule
 from xfcost.torch_models.residual_stream import rounding
 from xfcost.torch_models.shared.leaves import Add, WeightedSum
-from xfcost.torch_models.shared.norms import Affine, BatchNorm, GroupNorm, LayerNorm, LayerScale, RmsNorm
+from xfcost.torch_models.shared.norms import Affine, BatchNorm, GroupNorm, LayerNorm, RmsNorm
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +124,7 @@ def test_a_token_without_a_delta_is_no_part_of_a_mean_cosine(monkeypatch, hand):
     def first_left_out(module: nn.Module, y_BND: torch.Tensor) -> torch.Tensor:
         return torch.cat([torch.zeros_like(y_BND[:, :1]), y_BND[:, 1:]], 1)
 
-    broken(FeedForward, first_left_out, monkeypatch)
+    broken_network(first_left_out, monkeypatch)
     step = xfcost.stream("tiny").steps[1]
     assert step.matrices.delta[0] == (0.0,) * 4
     assert step.cosine == pytest.approx(mean_cosine(hand["ΔF"][1:], hand["X₁"][1:]), abs=1e-5)
@@ -266,9 +268,21 @@ def broken(kind: type[nn.Module], wrong: Callable[[nn.Module, Any], Any], monkey
     monkeypatch.setattr(kind, "forward", forward)
 
 
+def broken_network(wrong: Callable[[nn.Module, Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in every `mlp`."""
+    only = lambda module, out: wrong(module, out) if isinstance(module.config, Mlp) else out  # noqa: E731
+    broken(ProgramModule, only, monkeypatch)
+
+
+def broken_function(function: Any, wrong: Callable[[nn.Module, Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in every leaf of a program that runs `function`."""
+    broken(FunctionLeaf, lambda leaf, out: wrong(leaf, out) if leaf.function is function else out, monkeypatch)
+
+
 @pytest.mark.parametrize("name", ["pre-norm", "post-norm", "SwinV2", "reversible", "ResNet", "shortcut", "MobileNet"])
 def test_a_sum_that_is_not_the_sum_is_seen(name, tmp_path, monkeypatch):
     broken(Add, lambda leaf, out: out * (1 + 2e-5), monkeypatch)
+    broken_function(residual.add, lambda leaf, out: out * (1 + 2e-5), monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS[name][0]))
     assert not found.exact
 
@@ -287,14 +301,14 @@ def test_a_norm_that_is_not_the_norm_is_seen(name, tmp_path, monkeypatch):
 
 
 def test_deltas_of_zero_are_said(tmp_path, monkeypatch):
-    broken(LayerScale, lambda leaf, out: out * 0, monkeypatch)
+    broken_function(residual.scaled, lambda leaf, out: out * 0, monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["LayerScale"][0]))
     assert [(step.norm_delta, step.cosine, step.share) for step in found.steps] == [(0, None, 0)] * 2
     assert found.exact
 
 
 def test_a_network_that_mixes_tokens_is_seen(tmp_path, monkeypatch):
-    broken(FeedForward, lambda leaf, out: out + out.roll(1, dims=1), monkeypatch)
+    broken_network(lambda leaf, out: out + out.roll(1, dims=1), monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
     assert "MLP: declared per-token, and 1 row of other tokens changed" in " ".join(found.contradictions)
 
@@ -306,7 +320,7 @@ def test_attention_that_mixes_no_tokens_is_seen(tmp_path, monkeypatch):
 
 
 def test_disagreement_ends_with_one(monkeypatch):
-    broken(FeedForward, lambda leaf, out: out + out.mean(1, keepdim=True), monkeypatch)
+    broken_network(lambda leaf, out: out + out.mean(1, keepdim=True), monkeypatch)
     assert CliRunner().invoke(app, ["stream", "tiny"]).exit_code == 1
 
 

@@ -73,7 +73,7 @@ def plainly(stage: StageModel, x_BND: Tensor, memory_BMD: Tensor | None = None) 
     for f, g in stage.run:
         x1 = x1 + f.branch(x2, memory_BMD)
         x2 = x2 + g.branch(x1, memory_BMD)
-    return torch.cat([x1, x2], -1) if stage.exit.join.options else (x1 + x2) / 2
+    return torch.cat([x1, x2], -1) if stage.exit.config.join == "concatenate" else (x1 + x2) / 2
 
 
 def alike_gradients(answers: tuple[Tensor, Tensor], learned: list[Tensor]) -> tuple[Tensor, ...]:

@@ -13,7 +13,6 @@ from xfcost.formulas.attention import plain, tiled
 from xfcost.formulas.component import CroppingNote, Mixer, PaddingNote, SubLayer, single_token
 from xfcost.formulas.letters import lettered, order
 from xfcost.formulas.letters import orders as orders_of
-from xfcost.formulas.residual import component_rows
 from xfcost.formulas.rows import without_work
 from xfcost.ledger.accounts import Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
@@ -24,6 +23,7 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import checkpoint_warnings
 from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
@@ -138,9 +138,7 @@ def part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     component, place = part.component, part.place
     if labelled.idle and decodes:
         return (without_work(row) for row in part_rows(labelled, "forward"))
-    if not decodes:
-        return component_rows(component, part.residual, place)
-    return component_rows(component, part.residual, single_token(place), component.decoding(place))
+    return component_rows(component, part.residual, place, decodes=decodes)
 
 
 def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | None) -> Operation:

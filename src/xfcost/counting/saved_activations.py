@@ -7,12 +7,12 @@ that depth takes no time.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from xfcost.formulas.component import Mixer
+from xfcost.formulas.component import Component, Mixer, Number, Place, SubLayer
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import (
@@ -21,15 +21,19 @@ from xfcost.ledger.tensors import (
     MEMORY,
     OUTPUT,
     RESIDUAL,
-    SECOND,
     Copy,
     Exchanged,
     Saved,
     Tensor,
+    Type,
     Widened,
     of_encoder,
     width_of,
 )
+from xfcost.program.residual import TwoStreams, in_residual
+from xfcost.program.symbolic import Storage as Memory
+from xfcost.program.symbolic import Symbolic
+from xfcost.program.tape import Program, Tape
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 
@@ -58,6 +62,11 @@ class Storage:
         self.elements, self.width, self.gradient, self.saved, self.by_channel, self.cropped = held
         self.once = once
         """Is it the same for all samples?"""
+
+    def bytes_first_saved(self, batch: int) -> int:
+        """Its bytes, where nothing has saved it before; it is saved now."""
+        saved, self.saved = self.saved, True
+        return 0 if saved else self.elements * self.width * (1 if self.once else batch)
 
     @property
     def held(self) -> StorageBytes:
@@ -204,6 +213,76 @@ class _Row:
             self.scope[BEFORE] = self.written[0]
         if self.tensors.becomes_input:
             self.scope[INPUT] = self.written[0]
+
+
+class _DeclaredTape(Tape):
+    """Follows a sub-layer's program; inside, the declarations of a kind that has no program yet.
+
+    Storages of both are the same ones.
+    """
+
+    def __init__(self, rows: Iterable[Operation], states: HandedStates, batch: int, element: int) -> None:
+        super().__init__(batch=batch, element=element)
+        self.declared, self.states = list(rows), states
+        self.storages: list[tuple[Storage, Memory]] = []
+
+    def of_storage(self, storage: Storage, tokens: Number, width: Number) -> Symbolic:
+        """A tensor (B, N, D) in a storage."""
+        memory = next((memory for known, memory in self.storages if known is storage), None)
+        elements, inner = storage.elements, tokens * width
+        if memory is None:
+            kind: Type = "model" if storage.width == self.element else "float32"
+            memory = Memory(elements * (1 if storage.once else self.batch), kind, saved=storage.saved)
+            self.storages.append((storage, memory))
+        strides = (inner, width, 1)
+        if storage.by_channel:
+            strides = (inner, 1, tokens)
+        elif storage.cropped:
+            strides = (elements, width, 1)
+        return Symbolic(
+            self, (self.batch, tokens, width), memory, strides, learns=storage.gradient, once=storage.once, raw=True
+        )
+
+    def storage_of(self, tensor: Symbolic) -> Storage:
+        """The storage of a tensor (B, N, D), with what is known of it now."""
+        known = next((storage for storage, memory in self.storages if memory is tensor.storage), None)
+        for storage, memory in self.storages:
+            storage.saved = memory.saved
+        if known is not None:
+            return known
+        memory, width = tensor.storage, width_of(tensor.storage.type, self.element)
+        by_channel = tensor.strides[-1] > tensor.strides[-2]
+        cropped = not by_channel and self.batch > 1 and tensor.strides[0] > prod(tensor.shape[1:])
+        elements = memory.elements // (1 if tensor.once else self.batch)
+        made = StorageBytes(elements, width, tensor.learns, memory.saved, by_channel, cropped)
+        self.storages.append((storage := Storage(made, once=tensor.once), memory))
+        return storage
+
+    def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
+        if isinstance(component, Program):
+            return super().component(name, component, place, *inputs)
+        scope = {name: self.storage_of(one) for name, one in zip((INPUT, MEMORY), inputs, strict=False)}
+        scope |= self.states.given(component)
+        rows = [row for row in self.declared if not row.operation.startswith("residual_")]
+        output = self._run_declared(rows, scope)
+        self.states.keep(component, scope)
+        made = super().leaving(component, place, *inputs)
+        return self.of_storage(output, *made.shape[1:])
+
+    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
+        rows = [row for row in self.declared if row.operation in {"residual_projection", "residual_pool"}]
+        if isinstance(component, Program) or not rows:
+            return super().shortcut(component, place, given, own)
+        output = self._run_declared(rows, {INPUT: self.storage_of(given), RESIDUAL: self.storage_of(own)})
+        return self.of_storage(output, *super().leaving(component, place, given).shape[1:])
+
+    def _run_declared(self, rows: Sequence[Operation], scope: dict[str, Storage]) -> Storage:
+        run = run_rows(rows, scope, self.batch, self.element)
+        self.saved.update({row.operation: run.saved[row.path] for row in rows})
+        self.operands.update({row.operation: run.operands[row.path] for row in rows})
+        for storage, memory in self.storages:
+            memory.saved = storage.saved
+        return run.output
 
 
 class HandedStates:
@@ -361,14 +440,28 @@ class _Following:
     def _run(
         self, costs: _RowBytes, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None
     ) -> Storage:
-        named = {INPUT: x, RESIDUAL: x, MEMORY: memory, SECOND: second}
-        scope = {name: storage for name, storage in named.items() if storage is not None}
-        scope |= self.states.given(part.component)
-        run = run_rows(self.rows[part.path], scope, self.batch, self.element)
-        self.states.keep(part.component, scope)
-        self._add(run.saved, costs.saved, 1)
-        self._add(run.operands, costs.operands, 1)
-        return run.output
+        tape = _DeclaredTape(self.rows[part.path], self.states, self.batch, self.element)
+        place = part.place
+        inputs = [tape.of_storage(x, place.grid.total, place.dim)]
+        if isinstance(part.component, SubLayer):
+            if part.component.reads_memory and memory is not None and place.memory is not None:
+                inputs.append(tape.of_storage(memory, place.memory.total, place.memory_dim))
+            y: Any = in_residual(tape, part.component, part.residual, place, *inputs)
+        elif isinstance(part.component, TwoStreams) and second is not None:
+            inputs.append(tape.of_storage(second, place.grid.total, place.dim))
+            kept = (x, second, *(() if memory is None else (memory,)))  # by the blocks, which all are one function
+            tape.saved["join"] += sum(one.bytes_first_saved(self.batch) for one in kept)
+            y = tape.component("", part.component, place, *inputs)
+        else:
+            named = {INPUT: x, RESIDUAL: x, MEMORY: memory}
+            scope = {name: storage for name, storage in named.items() if storage is not None}
+            run = run_rows(self.rows[part.path], scope, self.batch, self.element)
+            self._add(run.saved, costs.saved, 1)
+            self._add(run.operands, costs.operands, 1)
+            return run.output
+        self._add({f"{part.path}.{name}": amount for name, amount in tape.saved.items()}, costs.saved, 1)
+        self._add({f"{part.path}.{name}": amount for name, amount in tape.operands.items()}, costs.operands, 1)
+        return tape.storage_of(y)
 
     @staticmethod
     def _add(found: Mapping[str, int], to: Counter[str], times: int) -> None:

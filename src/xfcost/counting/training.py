@@ -17,11 +17,11 @@ from xfcost.counting.distributed import check_mesh, loss_logits_bytes, recompute
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
-from xfcost.formulas.residual import component_rows
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import BesideEstimate, RunPlan, Training, TrainingStep, WholeRun
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part, Stream
 
 HALF: frozenset[str] = frozenset(("float16", "bfloat16"))

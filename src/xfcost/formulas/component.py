@@ -504,8 +504,8 @@ class HiddenUnits(SubLayer, frozen=True, kw_only=True):
 
 
 ComponentT = TypeVar("ComponentT", bound=Component)
-# The class of a kind and its torch module, each as "file:class".
-Names = tuple[str, str]
+# The class of a kind and its torch module, each as "file:class"; a program's module is made of the program.
+Names = tuple[str, str | None]
 
 
 class Kinds(Mapping[str, type[ComponentT]]):

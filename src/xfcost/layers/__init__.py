@@ -13,7 +13,7 @@ EMBEDS: Kinds[Embed] = Kinds(
         "memory_tokens": ("tokens:MemoryTokens", "tokens:MemoryTokenEmbedding"),
         "position": ("tokens:Position", "tokens:PositionEmbedding"),
         "token_type": ("tokens:TokenType", "tokens:TokenTypeEmbedding"),
-        "norm": ("feed_forward:Norm", "feed_forward:NormLayer"),
+        "norm": ("feed_forward:Norm", None),
         "fold": ("stems:Fold", "stems:FoldLayer"),
         "fold_axis": ("stems:FoldAxis", "stems:FoldAxisLayer"),
         "pixels": ("stems:Pixels", "stems:PixelEmbedding"),
@@ -40,13 +40,13 @@ ENTERS: Kinds[Embed | Enter] = Kinds(
 SUBLAYERS: Kinds[PerToken] = Kinds(
     __name__,
     {
-        "mlp": ("feed_forward:Mlp", "feed_forward:FeedForward"),
-        "swiglu": ("feed_forward:Swiglu", "feed_forward:GatedFeedForward"),
-        "geglu": ("feed_forward:Geglu", "feed_forward:GatedFeedForward"),
-        "moe": ("moe:Moe", "feed_forward:MixtureOfExperts"),
-        "dense": ("feed_forward:Dense", "feed_forward:DenseLayer"),
+        "mlp": ("feed_forward:Mlp", None),
+        "swiglu": ("feed_forward:Swiglu", None),
+        "geglu": ("feed_forward:Geglu", None),
+        "moe": ("moe:Moe", None),
+        "dense": ("feed_forward:Dense", None),
         "context": ("shift:Context", "shift:ContextLayer"),
-        "norm": ("feed_forward:NormSubLayer", "feed_forward:NormLayer"),
+        "norm": ("feed_forward:NormSubLayer", None),
     },
 )
 HEADS: Kinds[Head] = Kinds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -17,18 +17,23 @@ from xfcost.formulas.component import (
     Letter,
     NormKind,
     Number,
-    Operation,
     PerToken,
     Place,
     Ratio,
     Width,
     check_class_token,
 )
-from xfcost.formulas.rows import elementwise, linear, move, norm, on_raw_input
-from xfcost.formulas.tensors import copied
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Shape, Tensor
+from xfcost.program.tape import Program
 
 
-class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
+def joined(t: Functions, *parts: Tensor) -> Tensor:
+    """(B, Nᵢ, D) each -> (B, N, D)."""
+    return t.cat(parts, 1)
+
+
+class Norm(Program, Embed, frozen=True, kw_only=True, tag="norm"):
     """A norm outside blocks: after the embeddings (BERT's public implementation), before a convolution (ConvNeXt's).
 
     norm   N·d elements, 2d parameters (an RMS norm d parameters)
@@ -39,11 +44,11 @@ class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
     norm: NormKind = "layer_norm"
     """Which norm."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        yield from norm(self.norm, "norm", place.grid.total, place.dim)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return t.norm("norm", x, self.norm)
 
 
-class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
+class NormSubLayer(Program, PerToken, frozen=True, kw_only=True, tag="norm"):
     """A norm on the stream itself, in a block: the last step of a Conformer's (Gulati et al. 2020, equation 1).
 
     norm   N·d elements, 2d parameters (an RMS norm d parameters)
@@ -56,11 +61,11 @@ class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
     norm: NormKind = "layer_norm"
     """Which norm."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        yield from norm(self.norm, "norm", place.grid.total, place.dim)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return t.norm("norm", x, self.norm)
 
 
-class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
+class Dense(Program, PerToken, frozen=True, kw_only=True, tag="dense"):
     """act(norm(xW + b)), d to d: Set Transformer's rFF as its authors' code has it (Lee et al. 2019, equation 6).
 
         linear   N·d·d' MACs, (d + β)·d' parameters, β being 1 where there is a bias, else 0
@@ -89,15 +94,12 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim if self.widens else place.dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, width = place.grid.total, self.out(place)[1]
-        yield linear("linear", "Linear map", n, place.dim, width, bias=self.bias)
-        yield from norm(self.norm, "norm", n, width)
-        if self.act != "none":
-            yield elementwise("act", "Activation", self.act, n * width)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        x = t.linear("linear", x, self.out(place)[1], bias=self.bias)
+        return t.act("act", t.norm("norm", x, self.norm), self.act)
 
 
-class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
+class Mlp(Program, HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     """Position-wise feed-forward network act(xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, §3.3).
 
     fc1   N·d·H MACs, (d + β)·H parameters
@@ -132,6 +134,8 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     def special_tokens_only(self) -> bool:
         return self.tokens == "class_token"
 
+    titles: ClassVar[Mapping[str, str]] = {"act": "MLP activation", "join": "Join the chunks"}
+
     def check(self, place: Place) -> None:
         super().check(place)
         if self.special_tokens_only:
@@ -150,25 +154,24 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, self.width(place)
 
-    def _tokens(self, place: Place) -> Number:
-        return place.grid.special if self.special_tokens_only else place.grid.total
+    def entering(self, place: Place) -> Shape:
+        return place.grid.special if self.special_tokens_only else place.grid.total, place.dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, width = self._tokens(place), place.dim, self.width(place)
-        hidden = self.inner(d)
-        yield on_raw_input(linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias))
-        yield elementwise("act", "MLP activation", self.act, n * hidden)
-        yield linear("fc2", "MLP down-projection", n, hidden, width, bias=self.bias)
-        if self.chunks > 1:
-            yield move("join", "Join the chunks", n * width, tensors=copied((n, width), (n, width)))
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        if self.chunks == 1:
+            return self._network(t, x, place)
+        return t.leaf("join", joined, *(self._network(t, part, place) for part in x.chunk(self.chunks, 1)))
 
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        n, d, width = place.grid.total, place.dim, self.width(place)
-        if width != d:
-            yield on_raw_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
+    def _network(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        hidden = t.act("act", t.linear("fc1", x, self.inner(place.dim), bias=self.bias), self.act)
+        return t.linear("fc2", hidden, self.width(place), bias=self.bias)
+
+    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
+        width = self.width(place)
+        return x if width == place.dim else t.linear("residual_projection", given, width)
 
     def notes(self, place: Place) -> Iterator[str]:
-        n, hidden = self._tokens(place), self.inner(place.dim)
+        n, hidden = self.entering(place)[0], self.inner(place.dim)
         if self.chunks > 1 and n > 1:
             size = ceil_div(n, self.chunks)
             yield (
@@ -178,7 +181,7 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
             )
 
 
-class GatedMlp(PerToken, frozen=True, kw_only=True):
+class GatedMlp(Program, PerToken, frozen=True, kw_only=True):
     """(act(xW) ⊗ xV)W₂ (Shazeer 2020, "GLU Variants Improve Transformer", equation 6).
 
     gate   N·d·H MACs, (d + β)·H parameters
@@ -196,6 +199,8 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
     bias: bool = False
     """Whether the three linear maps have biases."""
 
+    titles: ClassVar[Mapping[str, str]] = {"act": "Gate activation", "glu": "Gate times up-projection"}
+
     @property
     def activation(self) -> ActKind:
         """Activation function of the gate."""
@@ -212,14 +217,16 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
         """H, the hidden width."""
         return 8 * width // 3 if self.hidden is None else self.hidden
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        hidden = self.inner(d)
-        yield on_raw_input(linear("gate", "Gate projection", n, d, hidden, bias=self.bias))
-        yield elementwise("act", "Gate activation", self.activation, n * hidden)
-        yield on_raw_input(linear("up", "Up-projection", n, d, hidden, bias=self.bias))
-        yield elementwise("glu", "Gate times up-projection", "multiply", n * hidden, of=("act", "up"))
-        yield linear("down", "Down-projection", n, hidden, d, bias=self.bias)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        hidden = self.inner(place.dim)
+        gate = t.act("act", t.linear("gate", x, hidden, bias=self.bias), self.activation)
+        gated = t.leaf("glu", multiplied, gate, t.linear("up", x, hidden, bias=self.bias))
+        return t.linear("down", gated, place.dim, bias=self.bias)
+
+
+def multiplied(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """xy, element by element."""
+    return x * y
 
 
 class Geglu(GatedMlp, frozen=True, kw_only=True, tag="geglu"):

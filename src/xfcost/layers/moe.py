@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.arithmetic import ceil_div, ceil_log2, lesser
+from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.component import (
     ComponentError,
-    Grid,
     Letter,
     Number,
-    Operation,
     PerToken,
     Place,
     Width,
     divisors_text,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import elementwise, linear, maximum, move, on_raw_input, sort
-from xfcost.formulas.tensors import Shape, copied, product, within
 from xfcost.layers.feed_forward import Geglu, Mlp, Swiglu
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Saved, Tensor, Tensors
+from xfcost.program.leaves import ExpertLinear, Made, Weight
+from xfcost.program.operations import Functions, Operations, Part
+from xfcost.program.residual import add
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -56,7 +55,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Hidden width of one shared expert; that of the routed experts by default."""
 
 
-class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
+class Moe(Program, PerToken, frozen=True, kw_only=True, tag="moe"):
     """y = Σ gᵢ(x)·fᵢ(x) over the A best of E experts (Shazeer et al. 2017, §2; Fedus et al. 2022, §2; Mixtral, §2.1).
 
     N tokens, width d, E experts fᵢ, each an `expert` network with its own weights, of which a token uses A.
@@ -94,6 +93,18 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
     The positions of the copies are integer arithmetic, which counts no FLOPs.
     """
+
+    titles: ClassVar[Mapping[str, str]] = {
+        "router": "Router",
+        "choose_groups": "Choice of the groups (top)",
+        "weights": "Weights of the chosen",
+        "arrange": "Places of the tokens' copies with their experts",
+        "gather": "Tokens to their experts",
+        "scatter": "Experts' answers to their tokens",
+        "weigh": "Answers times their weights",
+        "sum": "Sum over a token's experts",
+        "shared_add": "Add the shared experts",
+    }
 
     experts: Annotated[Experts, Letter("E")] = 8
     """Number of routed experts E."""
@@ -178,106 +189,47 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         hidden = self.shared.count * (self.shared.hidden or self.expert.inner(width))
         return msgspec.structs.replace(self.expert, hidden=hidden)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        t = _ExpertTensors(n, d, self.experts, self.active, self.computed(n), slots=self.capacity is not None)
-        yield from self._routing(n, d, t)
-        # Integers, without a gradient
-        tensors = Tensors((Tensor("choose", t.copies, "int64"),), t.arrangement)
-        yield move("arrange", "Places of the tokens' copies with their experts", tensors=tensors)
-        rows = self.computed(n)
-        # The tokens of the rows are saved, and a mask of the empty slots
-        reads = (Tensor(INPUT, (t.tokens, t.width)), *t.read_arrangement)
-        empty = (Tensor("empty", (t.computed,), "bool"),) if t.slots else ()
-        tensors = Tensors(reads, (Tensor(OUTPUT, (t.computed, t.width)),), (Saved("arrange"),), empty)
-        yield move("gather", "Tokens to their experts", rows * d, tensors=tensors)
-        for row in self.expert.operations(msgspec.structs.replace(place, grid=Grid((rows,)))):
-            yield self._of_each(t.of_each(row), n)
-        copies = n * self.active * d
-        # The places of the copies are saved, and a mask of those that were dropped
-        reads = (Tensor(BEFORE, (t.computed, t.width)), *t.read_arrangement)
-        dropped = (Tensor("dropped", t.copies, "bool"),) if t.slots else ()
-        tensors = Tensors(reads, (Tensor(OUTPUT, (*t.copies, t.width)),), (Saved(_PLACE),), dropped)
-        yield move("scatter", "Experts' answers to their tokens", copies, tensors=tensors)
-        weighed = product(Tensor(BEFORE, (copies,)), Tensor("weights", (n, self.active)), (copies,))
-        yield elementwise("weigh", "Answers times their weights", "multiply", copies, tensors=weighed)
-        if self.active != 1:
-            summed = copied((n, self.active, d), (n, d))
-            yield elementwise("sum", "Sum over a token's experts", "sum", copies, tensors=summed)
-        if self.shared is not None:
-            yield from self._shared(place)
-
-    def _shared(self, place: Place) -> Iterator[Operation]:
-        for row in self.shared_network(place.dim).operations(place):
-            yield msgspec.structs.replace(within(row, "shared_", INPUT), title=f"{row.title} (shared experts)")
-        both = ("weigh" if self.active == 1 else "sum", BEFORE)
-        yield elementwise("shared_add", "Add the shared experts", "add", place.grid.total * place.dim, of=both)
-
-    def _of_each(self, row: Operation, tokens: Number) -> Operation:
-        """A network's row, for all experts: each has weights of its own, and a token uses those of A.
-
-        N tokens choose N·A experts at most; where slots are computed, filled or not, all E of them are read.
-        """
-        every = row.params * self.experts
-        chosen = row.params * self.active * tokens
-        slots = self.capacity is not None
-        return msgspec.structs.replace(
-            row,
-            title=f"{row.title} (experts)",
-            params=every,
-            weight_matrices=tuple(msgspec.structs.replace(one, count=self.experts) for one in row.weight_matrices),
-            idle_params=row.params * (self.experts - self.active),
-            weights_read=WeightsRead(every if slots else lesser(chosen, every), every, None if slots else tokens),
-        )
-
-    def _routing(self, n: Number, d: Number, t: _ExpertTensors) -> Iterator[Operation]:
-        every = n * self.experts
-        router = on_raw_input(linear("router", "Router", n, d, self.experts, bias=False))
-        yield msgspec.structs.replace(router, weight_matrices=())  # no format quantises it
-        yield elementwise("probabilities", f"Router's {self.router}", self.router, every)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        logits = t.linear("router", x, self.experts, bias=False, weight_matrices=())  # no format quantises it
+        probability = t.act("probabilities", logits, self.router, title=f"Router's {self.router}")
+        score = probability  # it chooses, plus a bias, -∞ outside the best groups
         if self.correction:
-            yield elementwise("correction", "Bias of the choice", "add", every)
+            bias = Weight((self.experts,), "zeros", "bias_E", learns=False)
+            score = t.leaf("correction", add, score, weights=(bias,), title="Bias of the choice")
         if self.groups is not None:
-            yield self._group_choice(self.groups, n, t)
-        yield (
-            maximum("choose", "Choice of the expert", every, tensors=t.choice)
-            if self.active == 1
-            else sort("choose", "Choice of the experts (top A)", n, self.experts, tensors=t.choice)
-        )
-        each = FLOPS_PER_ELEMENT["sum"] + FLOPS_PER_ELEMENT["multiply"] if self.normalize else 0
-        each += FLOPS_PER_ELEMENT["multiply"] if self.scale is not None else 0
-        # All probabilities and the choice are saved; the chosen ones and their sum, where they are divided by it
-        every = msgspec.structs.replace(t.every, name="probabilities")
-        chosen = Tensor("choose", t.copies, "int64")
-        makes = (Tensor("chosen", t.copies), Tensor("sum", (t.tokens,))) if self.normalize else ()
-        tensors = Tensors((every, chosen), (Tensor(OUTPUT, t.copies),), (Saved(every.name), Saved("choose")), makes)
-        yield Operation(
-            path="weights",
-            title="Weights of the chosen",
-            flops=n * self.active * each,
-            moved=n * self.active,
-            tensors=tensors,
-        )
+            score = t.leaf("choose_groups", in_best_groups, score, options={"groups": self.groups})
+        title = "Choice of the expert" if self.active == 1 else "Choice of the experts (top A)"
+        chosen = t.leaf("choose", best_experts, score, options={"active": self.active}, title=title)
+        options = {"scale": self.scale, "normalize": self.normalize}
+        weights = t.leaf("weights", chosen_weights, probability, chosen, options=options)
+        y = self._routed(t, x, chosen, weights, place)
+        if self.shared is None:
+            return y
+        network = self.shared_network(place.dim)
+        shared = t.part("shared", "shared experts", network.titles)
+        return t.leaf("shared_add", add, y, network.forward(shared, x, place))
 
-    def _group_choice(self, groups: Groups, n: Number, t: _ExpertTensors) -> Operation:
-        """Scores of the groups, then the best of them; the experts of all others are masked."""
-        top_two = groups.score == "top_two"
-        # The groups that are chosen and a mask of the others are saved, and what the groups' scores are made of
-        score = (
-            (Tensor("best two", (t.tokens, groups.count, 2), "int64"),)
-            if top_two
-            else (Tensor("scores", (t.tokens, groups.count)),)
-        )
-        chosen = Tensor("groups", (t.tokens, groups.active), "int64")
-        closed = Tensor("closed", (t.tokens, groups.count), "bool")
-        writes = (msgspec.structs.replace(t.every, name=OUTPUT),)
-        tensors = Tensors((t.every,), writes, () if top_two else (Saved(BEFORE),), (*score, chosen, closed))
-        of_groups = sort("choose_groups", "Choice of the groups (top)", n, groups.count, tensors=tensors)
-        if not top_two:
-            return msgspec.structs.replace(of_groups, comparisons=of_groups.comparisons + n * self.experts)
-        within = n * self.experts * ceil_log2(self.experts // groups.count)
-        sums = 2 * n * groups.count * FLOPS_PER_ELEMENT["sum"]
-        return msgspec.structs.replace(of_groups, comparisons=of_groups.comparisons + within, flops=sums)
+    def _routed(self, t: Operations, x: Tensor, chosen: Tensor, weights: Tensor, place: Place) -> Tensor:
+        """Tokens to their experts, and the experts' answers to their tokens, weighed: (B, N, D) -> (B, N, D)."""
+        batch, tokens, _ = x.shape
+        copies, computed = (batch, tokens, self.active), batch * self.computed(tokens)
+        if self.capacity is None:
+            options: dict[str, Any] = {"experts": self.experts}
+            outputs = [Made((computed,)), Made(copies), Made((self.experts,))]
+            source, place_of, *counts = t.bookkeeping("arrange", "experts:packed_rows", chosen, *outputs, **options)
+            filled, placed = [], []
+        else:
+            slots = self.slots(tokens)
+            lists = (self.experts, batch * slots)
+            outputs = [Made(lists), Made(copies), Made(lists, "bool"), Made(copies, "bool")]
+            options = {"experts": self.experts, "slots": slots}
+            source, place_of, *empty = t.bookkeeping("arrange", "experts:filled_slots", chosen, *outputs, **options)
+            counts, filled, placed = [], empty[:1], empty[1:]
+        rows = t.leaf("gather", gathered, x, source, *filled)
+        answers = self.expert.forward(_Experts(t, self, tokens, counts), rows, place)
+        answers = t.leaf("scatter", scattered, answers, place_of, *placed)
+        y = t.leaf("weigh", weighed, answers, weights)
+        return y.squeeze(2) if self.active == 1 else t.leaf("sum", summed, y)
 
     @property
     def tokens_compete(self) -> bool:
@@ -307,58 +259,69 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             )
 
 
-_PLACE: Final = "place"
-_COUNTS: Final = "counts"
-_FILLED: Final = "filled"
-_PLACED: Final = "placed"
+class _Experts(Part):
+    """The leaves of a network of all experts: each has weights of its own, and a token uses those of A.
+
+    N tokens choose N·A experts at most; where slots are computed, filled or not, all E of them are read.
+    """
+
+    def __init__(self, whole: Operations, moe: Moe, tokens: Number, counts: Sequence[Tensor]) -> None:
+        super().__init__(whole, "experts", "experts", moe.expert.titles)
+        self.moe, self.tokens, self.counts = moe, tokens, counts
+
+    def linear(self, name: str, x: Tensor, outputs: Number, *, bias: bool = True, **facts: Any) -> Tensor:
+        moe = self.moe
+        each = x.shape[-1] * outputs + (outputs if bias else 0)
+        every, slots = each * moe.experts, moe.capacity is not None
+        read = every if slots else lesser(each * moe.active * self.tokens, every)
+        facts["idle_params"] = each * (moe.experts - moe.active)
+        facts["weights_read"] = WeightsRead(read, every, None if slots else self.tokens)
+        return self.run(name, ExpertLinear(moe.experts, outputs, bias), x, *self.counts, **facts)
 
 
-class _ExpertTensors(NamedTuple):
-    """N tokens of width d, each with A of E experts, and the pairs of token and expert that are computed."""
+def in_best_groups(t: Functions, score: Tensor, *, groups: Groups) -> Tensor:
+    """-∞ at experts outside a token's best groups: (B, N, E) -> (B, N, E)."""
+    grouped = score.unflatten(-1, (groups.count, -1))
+    best = grouped.topk(2, -1)[0].sum(-1) if groups.score == "top_two" else grouped.amax(-1)
+    chosen = best.topk(groups.active, -1)[1].unsqueeze(-1)
+    is_open = t.eq(chosen, t.arange(groups.count, score)).any(-2)
+    return grouped.masked_fill(is_open.logical_not().unsqueeze(-1), float("-inf")).flatten(-2)
 
-    tokens: Number
-    width: Number
-    experts: int
-    active: int
-    computed: Number
-    slots: bool
-    """Has an expert a fixed number of slots?"""
 
-    @property
-    def copies(self) -> Shape:
-        return self.tokens, self.active
+def best_experts(t: Functions, score: Tensor, *, active: int) -> Tensor:
+    """The A experts with the highest scores: (B, N, E) -> (B, N, A)."""
+    return score.argmax(-1, keepdim=True) if active == 1 else score.topk(active, -1)[1]
 
-    @property
-    def every(self) -> Tensor:
-        return Tensor(BEFORE, (self.tokens, self.experts))
 
-    @property
-    def arrangement(self) -> tuple[Tensor, ...]:
-        """Tokens of the rows, places of the copies; then rows of each expert, or which slots and copies have one."""
-        rows, places = Tensor(OUTPUT, (self.computed,), "int64"), Tensor(_PLACE, self.copies, "int64")
-        if self.slots:
-            return rows, places, Tensor(_FILLED, (self.computed,), "bool"), Tensor(_PLACED, self.copies, "bool")
-        return rows, places, self.counts
+def chosen_weights(
+    t: Functions, probability: Tensor, chosen: Tensor, *, scale: float | None, normalize: bool
+) -> Tensor:  # fmt: skip
+    """The probabilities of the chosen experts, normalised and scaled: (B, N, E), (B, N, A) -> (B, N, A)."""
+    weight = probability.gather(-1, chosen)
+    if normalize:
+        weight = weight / weight.sum(-1, keepdim=True)
+    return weight if scale is None else weight * scale
 
-    @property
-    def counts(self) -> Tensor:
-        return Tensor(_COUNTS, (self.experts,), "int64", once=True)
 
-    @property
-    def read_arrangement(self) -> tuple[Tensor, ...]:
-        first, *others = self.arrangement
-        return msgspec.structs.replace(first, name="arrange"), *others
+def gathered(t: Functions, x: Tensor, source: Tensor, filled: Tensor | None = None) -> Tensor:
+    """(B, N, D) -> rows (P, D) sorted by expert, or slots (E, S, D), zeros in the empty ones."""
+    return _kept(t.take_rows(x.flatten(0, 1), source), filled)
 
-    @property
-    def choice(self) -> Tensors:
-        """A top-A saves its numbers, a maximum doesn't."""
-        chosen = Tensor(OUTPUT, self.copies, "int64", constant=True)
-        return Tensors((self.every,), (chosen,), (Saved(OUTPUT),) if self.active > 1 else ())
 
-    def of_each(self, row: Operation) -> Operation:
-        """A row of the network, of all experts: its maps read how many rows each expert has."""
-        row = within(row, "experts_", "gather")
-        if self.slots or not row.params or row.tensors is None:
-            return row
-        tensors = msgspec.structs.replace(row.tensors, reads=(*row.tensors.reads, self.counts))
-        return msgspec.structs.replace(row, tensors=tensors)
+def scattered(t: Functions, y: Tensor, place: Tensor, placed: Tensor | None = None) -> Tensor:
+    """(P, D) or (E, S, D) -> (B, N, A, D), zeros for dropped tokens."""
+    return _kept(t.take_rows(y.flatten(0, -2), place), placed)
+
+
+def _kept(rows: Tensor, are_kept: Tensor | None) -> Tensor:
+    return rows if are_kept is None else rows.masked_fill(are_kept.logical_not().unsqueeze(-1), 0)
+
+
+def weighed(t: Functions, y: Tensor, weight: Tensor) -> Tensor:
+    """(B, N, A, D) times (B, N, A) -> (B, N, A, D)."""
+    return y * weight.unsqueeze(-1)
+
+
+def summed(t: Functions, y: Tensor) -> Tensor:
+    """The sum over a token's experts: (B, N, A, D) -> (B, N, D)."""
+    return y.sum(2)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from xfcost.formulas.component import Component, Enter, Joining, Place, Residual, SubLayer, tag_of
-from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import ComponentError, SpecError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.ledger import beyond_positions
+from xfcost.program.residual import TwoStreams
 from xfcost.spec.architecture import Architecture, Block, BlockOrder, Part, Stage, Stream, labels, schedule, widens
 from xfcost.spec.checks import (
     check_block,

@@ -6,22 +6,23 @@ B batch, N tokens, E special tokens among them, M memory tokens, D width; C chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Enter, Mixer, SubLayer
+from xfcost.formulas.component import Enter
 from xfcost.ledger.errors import UsageError
+from xfcost.program.residual import branch, in_residual
 from xfcost.spec.architecture import Architecture, BlockOrder, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
 from xfcost.torch_models.mechanisms.recurrent import hand_over
 from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.program import Maker, Runner
 from xfcost.torch_models.running.surroundings import default_dtype
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.shared.leaves import Add, Scale, Table
-from xfcost.torch_models.shared.norms import LayerScale, norm
+from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
 
@@ -119,87 +120,37 @@ class BlockModel(nn.ModuleList):
         return x_BND
 
 
-class ReplaceSpecial(nn.Module):
-    """Updated special tokens instead of the old ones: (B, E, D), (B, N, D) -> (B, N, D)."""
-
-    def __init__(self, special: int) -> None:
-        super().__init__()
-        self.special = special
-
-    def forward(self, special_BED: Tensor, x_BND: Tensor) -> Tensor:
-        return torch.cat([special_BED, x_BND[:, self.special :]], dim=1)
-
-
 class SubLayerModel(nn.Module):
-    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N', D').
+    """A sub-layer inside its residual connection (`program/residual.py`): (B, N, D) -> (B, N', D').
 
-    A module f that pools has x pooled too. A module that changes the width has its input, norm(x) or x, projected in
-    place of x. In a reversible stage the sum is `onto` + f(norm(x)) or `onto` + norm(f(x)); `onto` is the other stream.
-
-    A component that updates only the special tokens has only those as x. A mixer still reads all tokens.
+    In a reversible stage the sum is with `onto`, the other stream.
     """
 
     def __init__(self, part: Part, maker: ModuleMaker) -> None:
         super().__init__()
         self.reads_memory = maker.reads_memory(part)
-        self.inner = maker.module(part)
-        special_only = isinstance(part.component, SubLayer) and part.component.special_tokens_only
-        self.residual_rejoin = ReplaceSpecial(part.place.grid.special) if special_only else None
-        self.takes_special_only = special_only and not isinstance(part.component, Mixer)
-        self.has_residual = part.residual != "none"
-        if part.residual != "none":
-            residual, width = part.residual, part.component.out(part.place)[1]
-            self.place = residual.place
-            self.residual_norm = norm(residual.norm, part.place.dim if residual.place == "pre" else width)
-            # a module that may change the width, or shorten the grid, makes the leaf for the residual stream, or None
-            self.residual_projection = getattr(self.inner, "residual_projection", lambda: None)()
-            self.residual_pool = getattr(self.inner, "residual_pool", lambda: None)()
-            self.residual_layer_scale = LayerScale(width, residual.layer_scale) if residual.layer_scale else None
-            self.residual_factor = Scale(residual.factor) if residual.factor else None
-            self.residual_add = Add()
+        component: Any = part.component
+        residual: Any = part.residual
+        self.sublayer = component, residual, (place := part.place)
+        decodes = maker.cache_batch is not None
+        leaves = Maker(self, lambda: maker.module(part), decodes=decodes)
+        in_residual(leaves, *self.sublayer, leaves.input(1 if decodes else place.grid.total, place.dim))
+        self.runner = Runner(self, decodes=decodes)
         # in a tuple, so that torch does not register the tables as parameters of the sub-layer
-        self.shared_tables = tuple(maker.tables[name] for name in part.component.tables(part.place))
+        self.shared_tables = tuple(maker.tables[name] for name in component.tables(place))
 
-    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Tensor:
-        if self.residual_rejoin is None:
-            return self._with_residual(x_BND, x_BND, memory_BMD, onto_BND)
-        special_BED = x_BND[:, : self.residual_rejoin.special]
-        read_BND = special_BED if self.takes_special_only else x_BND
-        return self.residual_rejoin(self._with_residual(read_BND, special_BED, memory_BMD, None), x_BND)
-
-    def _with_residual(
-        self, x_BND: Tensor, residual_BND: Tensor, memory_BMD: Tensor | None, onto_BND: Tensor | None
-    ) -> Tensor:
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Any:
         memory = (memory_BMD,) if self.reads_memory else ()
-        if not self.has_residual:
-            return self.inner(x_BND, *memory)
-        input_BND = self._normed(x_BND) if self.place == "pre" else x_BND
-        y_BND = self.inner(input_BND, *memory)
-        if onto_BND is None:  # x, or f's input projected to f's output width; pooled if f pools
-            onto_BND = residual_BND if self.residual_projection is None else self.residual_projection(input_BND)
-            onto_BND = onto_BND if self.residual_pool is None else self.residual_pool(onto_BND)
-        sum_BND = self.residual_add(onto_BND, self._scaled(y_BND))
-        return self._normed(sum_BND) if self.place == "post" else sum_BND
+        return in_residual(self.runner, *self.sublayer, x_BND, *memory, onto=onto_BND)
 
-    def branch(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
+    def branch(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Any:
         """The residual branch: f(norm(x)) or norm(f(x)), scaled."""
         memory = (memory_BMD,) if self.reads_memory else ()
-        return self._scaled(self.inner(self._normed(x_BND) if self.place == "pre" else x_BND, *memory))
+        return branch(self.runner, *self.sublayer, x_BND, *memory)
 
     def weights(self) -> list[Tensor]:
         """Its own parameters and the shared tables that it uses."""
         return [*self.parameters(), *(table.weight for table in self.shared_tables)]
-
-    def _normed(self, x_BND: Tensor) -> Tensor:
-        return x_BND if self.residual_norm is None else self.residual_norm(x_BND)
-
-    def _scaled(self, y_BND: Tensor) -> Tensor:
-        """What f returns, normed if its norm is there, and scaled."""
-        if self.place == "res_post":
-            y_BND = self._normed(y_BND)
-        if self.residual_layer_scale is not None:
-            y_BND = self.residual_layer_scale(y_BND)
-        return y_BND if self.residual_factor is None else self.residual_factor(y_BND)
 
 
 # The most blocks that are built: Python objects take memory on `meta` too. The deepest published models have hundreds.

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from xfcost.formulas.component import Component, SubLayer, single_token
-from xfcost.formulas.residual import TwoStreams
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
+from xfcost.program.residual import TwoStreams
+from xfcost.program.tape import Program
 from xfcost.spec.architecture import Part
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.leaves import Tables
-from xfcost.torch_models.shared.reversible import StreamsJoined
 
 _LISTS = (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS)
 
@@ -29,11 +30,12 @@ class ModuleClasses(Mapping[type[Component], type[nn.Module]]):
             f"{kinds.package}.{component}": f"{kinds.package.replace('xfcost', 'xfcost.torch_models')}.{module}"
             for kinds in _LISTS
             for component, module in kinds.names.values()
+            if module is not None
         }
 
     def __getitem__(self, component: type[Component]) -> type[nn.Module]:
-        if component is TwoStreams:
-            return StreamsJoined
+        if issubclass(component, Program):
+            return ProgramModule
         file, _, name = self.names[f"{component.__module__}:{component.__name__}"].partition(":")
         found: type[nn.Module] = getattr(import_module(file), name)
         return found
@@ -42,7 +44,7 @@ class ModuleClasses(Mapping[type[Component], type[nn.Module]]):
         return iter({component: None for kinds in _LISTS for component in kinds.values()} | {TwoStreams: None})
 
     def __len__(self) -> int:
-        return len(self.names) + 1
+        return sum(1 for _ in self)
 
 
 MODULES = ModuleClasses()

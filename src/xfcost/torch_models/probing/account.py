@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Component, Embed, Enter, Head, Mixer, Observed, SubLayer
-from xfcost.formulas.residual import component_rows
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import SubLayerModel
 from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer

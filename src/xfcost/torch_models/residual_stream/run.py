@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from xfcost.counting.diagram import component_title
 from xfcost.formulas.component import Mixer, Residual, SubLayer
-from xfcost.formulas.residual import component_rows
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.residual_stream import ChangedRows, Joins, Matrices, Matrix, ResidualStream, StreamStep, SumCheck
 from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
 from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer
@@ -138,18 +138,19 @@ def residual_add(part: Part, sublayer: SubLayerModel) -> ResidualAdd:
     """The residual add of `sublayer`: around its component, or inside it as in residual networks."""
     residual = part.residual
     if residual != "none":
-        norm = sublayer.residual_norm
+        leaves = dict(sublayer.named_children())
+        norm = leaves.get("residual_norm")
         return ResidualAdd(
             "reversible" if residual.form == "reversible" else residual.place,
-            sublayer.residual_add,
+            leaves["residual_add"],
             (norm,) if residual.place == "post" and norm is not None else (),
-            shortcut=sublayer.residual_projection is not None or sublayer.residual_pool is not None,
+            shortcut=not leaves.keys().isdisjoint({"residual_projection", "residual_pool"}),
         )
     rows = list(part.component.operations(part.place))
     adds = [number for number, row in enumerate(rows) if row.role == "add"]
     if not adds:
         return ResidualAdd("none")
-    leaf, *behind = (sublayer.inner.get_submodule(row.path) for row in rows[adds[-1] :])
+    leaf, *behind = (sublayer.get_submodule(f"inner.{row.path}") for row in rows[adds[-1] :])
     projects = getattr(part.component, "projects", None)
     return ResidualAdd("inside", leaf, tuple(behind), projects is not None and projects(part.place))
 

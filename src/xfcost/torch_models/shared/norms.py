@@ -1,4 +1,4 @@
-"""Norms and LayerScale as leaves. They skip the initialisation of `meta` weights.
+"""Norms as leaves. They skip the initialisation of `meta` weights.
 
 B batch, N tokens, D width.
 """
@@ -56,17 +56,6 @@ class Affine(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.weight + self.bias
-
-
-class LayerScale(nn.Module):
-    """x · scale for each column; the scale starts at `init`: (…, D) -> (…, D)."""
-
-    def __init__(self, width: int, init: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.full((width,), init))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.weight
 
 
 _NORMS: Final[dict[NormKind, type[nn.Module]]] = {

@@ -12,10 +12,6 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from xfcost.formulas.component import Place
-from xfcost.formulas.residual import TwoStreams
-from xfcost.torch_models.shared.leaves import Leaf, joined
-
 
 class ReversibleRun(nn.ModuleList):
     """y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁) in each block: two of (B, N, D) -> two of (B, N, D).
@@ -88,19 +84,3 @@ def _undone(
         if gradient is not None:
             sums[id(tensor)] = sums[id(tensor)] + gradient if id(tensor) in sums else gradient
     return y_BND - added_BND.detach(), torch.zeros_like(x_BND) if more is None else more
-
-
-def half_sum(y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
-    """The mean of both streams."""
-    return (y1_BND + y2_BND) * 0.5
-
-
-class StreamsJoined(nn.Module):
-    """Joins the two streams after the last block: two of (B, N, D) -> concatenated (B, N, 2D), or the mean."""
-
-    def __init__(self, config: TwoStreams, place: Place) -> None:
-        super().__init__()
-        self.join = Leaf(joined, dim=-1) if config.join == "concatenate" else Leaf(half_sum)
-
-    def forward(self, y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
-        return self.join(y1_BND, y2_BND)

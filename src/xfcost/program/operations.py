@@ -1,0 +1,89 @@
+"""What a program may say: one method per kind of leaf, which the tape and torch's runner answer.
+
+A leaf is a named operation of a mechanism: one row of the ledger, one small module in torch. No cost arises outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from xfcost.formulas.component import ActKind, Component, NormKind, Place, SubLayer
+from xfcost.ledger.units import Number
+from xfcost.program.leaves import Act, Bookkeeping, Function, Leaf, Linear, Made, Norm, Weight
+from xfcost.program.symbolic import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Functions(Protocol):
+    """What the function of a leaf may call beside methods of tensors, in torch's words."""
+
+    def cat(self, tensors: Sequence[Tensor], dim: int) -> Tensor: ...
+    def arange(self, count: Number, like: Tensor) -> Tensor:
+        """0 to `count` - 1, on the device of `like`."""
+
+    def eq(self, x: Tensor, y: Tensor) -> Tensor: ...
+    def take_rows(self, table: Tensor, index: Tensor) -> Tensor:
+        """Rows of (R, D) by their numbers (…): (…, D)."""
+
+
+class Operations:
+    """What a program may say."""
+
+    decodes: bool = False
+    """Does a decode step run, of one token?"""
+
+    def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
+        """The leaf `name`. `facts` are fields of its row that no computation shows; a `label` goes behind its title."""
+        raise NotImplementedError
+
+    def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:
+        """Another component, in a module of its own."""
+        raise NotImplementedError
+
+    def shortcut(self, component: SubLayer, place: Place, given: Tensor, own: Tensor) -> Tensor:
+        """What f(`given`) is added to: `own` in the shape of that sum."""
+        raise NotImplementedError
+
+    def linear(self, name: str, x: Tensor, outputs: Number, *, bias: bool = True, **facts: Any) -> Tensor:
+        """xW + b: (…, D) -> (…, D')."""
+        return self.run(name, Linear(outputs, bias), x, **facts)
+
+    def norm(self, name: str, x: Tensor, kind: NormKind, **facts: Any) -> Tensor:
+        """A norm of the last axis, (…, D) -> (…, D); x as it is for `none`."""
+        return x if kind == "none" else self.run(name, Norm(kind), x, **facts)
+
+    def act(self, name: str, x: Tensor, kind: ActKind | str, **facts: Any) -> Tensor:
+        """An activation function, element by element; x as it is for `none`."""
+        return x if kind == "none" else self.run(name, Act(kind), x, **facts)
+
+    def leaf(
+        self, name: str, function: Callable[..., Any], *inputs: Tensor, weights: Sequence[Weight] = (),
+        options: Mapping[str, Any] | None = None, **facts: Any,
+    ) -> Tensor:  # fmt: skip
+        """function(functions, *inputs, *weights, **options)."""
+        return self.run(name, Function(function, tuple(weights), options or {}), *inputs, **facts)
+
+    def bookkeeping(self, name: str, function: str, x: Tensor, *outputs: Made, **options: Any) -> Any:
+        """Integers and truth values that a function of torch's side works out of x."""
+        return self.run(name, Bookkeeping(function, outputs, options), x)
+
+    def part(self, name: str, label: str | None = None, titles: Mapping[str, str] | None = None) -> Part:
+        """The same for a part of the component: its leaves are `name.…`, their titles `… (label)`."""
+        return Part(self, name, label, titles or {})
+
+
+class Part(Operations):
+    """The leaves of a part of a component."""
+
+    def __init__(self, whole: Operations, name: str, label: str | None, titles: Mapping[str, str]) -> None:
+        self.whole, self.name, self.label, self.titles, self.decodes = whole, name, label, titles, whole.decodes
+
+    def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
+        named = {"label": self.label, "title": self.titles.get(name)}
+        return self.whole.run(f"{self.name}.{name}", leaf, *inputs, **named | facts)
+
+    def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:
+        return self.whole.component(f"{self.name}.{name}", component, place, *inputs)

@@ -1,0 +1,130 @@
+"""A sub-layer inside its residual connection, as a program: norm, f, scales, the sum; and the end of two streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
+from xfcost.program.leaves import Weight
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program, Tape
+
+
+def in_residual(
+    t: Operations, component: SubLayer, residual: Joining, place: Place, x: Tensor, *memory: Tensor,
+    onto: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N', D').
+
+    An f that pools has x pooled too; where it changes the width, its input is projected in place of x. In a reversible
+    stage the sum is with `onto`, the other stream. A component of only special tokens is normed, scaled and added only
+    on these (a mixer's norm is on all tokens that it reads), and `residual_rejoin` puts them back before the others.
+    """
+    special = component.special_tokens_only
+    own = x.narrow(1, 0, place.grid.special) if special else x
+    read = x if isinstance(component, Mixer) else own
+    if residual == "none":
+        y = t.component("inner", component, place, read, *memory)
+    else:
+        given = _norm(t, residual, read) if residual.place == "pre" else read
+        y = t.component("inner", component, place, given, *memory)
+        stream = t.shortcut(component, place, given, own) if onto is None else onto
+        y = t.leaf("residual_add", add, stream, _scaled(t, residual, y), role="add")
+        y = _norm(t, residual, y) if residual.place == "post" else y
+    return t.leaf("residual_rejoin", rejoined, y, x) if special else y
+
+
+def branch(
+    t: Operations, component: SubLayer, residual: Residual, place: Place, x: Tensor, *memory: Tensor
+) -> Tensor:  # fmt: skip
+    """The residual branch of a reversible stage: f(norm(x)) or norm(f(x)), scaled."""
+    given = _norm(t, residual, x) if residual.place == "pre" else x
+    return _scaled(t, residual, t.component("inner", component, place, given, *memory))
+
+
+def _norm(t: Operations, residual: Residual, x: Tensor) -> Tensor:
+    return t.norm("residual_norm", x, residual.norm, role="norm")
+
+
+def _scaled(t: Operations, residual: Residual, y: Tensor) -> Tensor:
+    """What f returns, normed if its norm is there; LayerScale's d learned numbers, a fixed factor, both or none."""
+    if residual.place == "res_post":
+        y = _norm(t, residual, y)
+    if residual.layer_scale is not None:
+        scale = Weight((y.shape[-1],), residual.layer_scale)
+        y = t.leaf("residual_layer_scale", scaled, y, weights=(scale,))
+    if residual.factor is not None:
+        title = f"Scale by {residual.factor:g}"
+        y = t.leaf("residual_factor", scaled, y, options={"factor": residual.factor}, title=title)
+    return y
+
+
+def add(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """x + y."""
+    return x + y
+
+
+def scaled(t: Functions, x: Tensor, factor: Tensor | float) -> Tensor:
+    """x times a factor, the same for all tokens."""
+    return x * factor
+
+
+def rejoined(t: Functions, special: Tensor, x: Tensor) -> Tensor:
+    """Updated special tokens instead of the old ones: (B, E, D), (B, N, D) -> (B, N, D)."""
+    count = special.shape[1]
+    return t.cat([special, x.narrow(1, count, x.shape[1] - count)], 1)
+
+
+def component_rows(
+    component: Component, residual: Joining, place: Place, *, decodes: bool = False
+) -> Iterable[Operation]:
+    """The rows of any component, of a sub-layer inside its residual connection; in a decode step, of its last token."""
+    if not isinstance(component, SubLayer):
+        return component.decoding(place) if decodes else component.operations(place)
+    tape = Tape(decodes=decodes)
+    tokens = 1 if decodes else place.grid.total
+    in_residual(tape, component, residual, place, tape.input(tokens, place.dim))
+    return tape.rows.values()
+
+
+class TwoStreams(Program, frozen=True, kw_only=True, tag="two_streams"):
+    """The end of a reversible stage, added by the stage itself: two streams of N·d become one.
+
+    concatenate  2·N·d elements written; the width is then 2d
+    mean         N·d additions and halvings
+
+    At the stage's start both streams are the input: nothing is copied.
+    """
+
+    join: Literal["concatenate", "mean"]
+    blocks: int
+    """L, the blocks of the stage."""
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, 2 * place.dim if self.join == "concatenate" else place.dim
+
+    def forward(self, t: Operations, x: Tensor, place: Place, second: Tensor | None = None) -> Tensor:
+        ends = {"concatenate": (concatenated, "Concatenate the two streams"), "mean": (mean, "Mean of the two streams")}
+        function, title = ends[self.join]
+        return t.leaf("join", function, x, x if second is None else second, title=title)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        saved = 2 * place.grid.total * place.dim
+        yield (
+            f"reversible: for the backward pass training keeps both streams at the end, 2·N·d = {saved:,} elements per "
+            f"sample whatever the depth, and works the {self.blocks} blocks out again one by one, a forward more; "
+            f"ordinary residuals keep at least the inputs of all sub-layers, {self.blocks}·2·N·d = "
+            f"{self.blocks * saved:,}, and all that is inside them, attention matrices too"
+        )
+
+
+def concatenated(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """(B, N, D) twice -> (B, N, 2D)."""
+    return t.cat([x, y], -1)
+
+
+def mean(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """(x + y) / 2."""
+    return (x + y) * 0.5

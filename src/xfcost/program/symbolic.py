@@ -1,0 +1,293 @@
+"""Tensors without numbers: a shape, strides and a storage, with the methods of a torch tensor that programs use.
+
+Sizes are ints, or ints in letters. Views share their storage; whether a change of shape copies follows from the
+strides, as torch decides it. What costs something is noted on the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol
+
+from xfcost.ledger.tensors import Type
+from xfcost.ledger.units import Number
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from xfcost.program.tape import Tape
+
+Shape = tuple[Number, ...]
+
+
+class Tensor(Protocol):
+    """What a program may ask of a tensor, a torch tensor or a symbolic one, in torch's own words."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def mT(self) -> Self: ...
+    def dim(self) -> int: ...
+    def reshape(self, *shape: Number) -> Self: ...
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self: ...
+    def unflatten(self, dim: int, sizes: Sequence[Number]) -> Self: ...
+    def transpose(self, dim0: int, dim1: int) -> Self: ...
+    def permute(self, *dims: int) -> Self: ...
+    def unsqueeze(self, dim: int) -> Self: ...
+    def squeeze(self, dim: int) -> Self: ...
+    def select(self, dim: int, index: int) -> Self: ...
+    def narrow(self, dim: int, start: Number, length: Number) -> Self: ...
+    def chunk(self, chunks: int, dim: int = 0) -> Sequence[Self]: ...
+    def split(self, sizes: Sequence[Number], dim: int = 0) -> Sequence[Self]: ...
+    def expand(self, *sizes: Number) -> Self: ...
+    def __add__(self, other: Self | float) -> Self: ...
+    def __mul__(self, other: Self | float) -> Self: ...
+    def __truediv__(self, other: Self | float) -> Self: ...
+    def __matmul__(self, other: Self) -> Self: ...
+    def sum(self, dim: int, *, keepdim: bool = False) -> Self: ...
+    def mean(self, dim: int, *, keepdim: bool = False) -> Self: ...
+    def amax(self, dim: int, *, keepdim: bool = False) -> Self: ...
+    def argmax(self, dim: int, *, keepdim: bool = False) -> Self: ...
+    def any(self, dim: int) -> Self: ...
+    def topk(self, k: int, dim: int) -> tuple[Self, Self]: ...
+    def gather(self, dim: int, index: Self) -> Self: ...
+    def logical_not(self) -> Self: ...
+    def masked_fill(self, mask: Self, value: float) -> Self: ...
+
+
+class Storage:
+    """Memory that tensors share."""
+
+    __slots__ = ("elements", "held", "saved", "type")
+
+    def __init__(self, elements: Number, type_: Type = "model", *, held: bool = False, saved: bool = False) -> None:
+        self.elements, self.type = elements, type_
+        self.held = held
+        """Is it a parameter or a buffer, and no activation?"""
+        self.saved = saved
+        """Has autograd saved it?"""
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """The strides of a tensor that lies in memory in the order of its axes."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """The strides of the same memory in another shape, as torch finds them; None where that needs a copy."""
+    found: list[Number] = []
+    left, base, size = list(new), strides[-1], 1
+    for axis in reversed(range(len(shape))):
+        size = size * shape[axis]
+        if axis and (shape[axis - 1] == 1 or strides[axis - 1] == size * base):
+            continue
+        taken = 1
+        while left and (taken < size or left[-1] == 1):
+            found.append(taken * base)
+            taken = taken * left.pop()
+        if taken != size:
+            return None
+        base, size = strides[axis - 1], 1
+    return None if left else tuple(reversed(found))
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape of an element-wise operation."""
+    rank = max(map(len, shapes))
+    aligned = zip(*((*[1] * (rank - len(shape)), *shape) for shape in shapes), strict=True)
+    return tuple(max([size for size in sizes if size != 1] or sizes, key=_lettered) for sizes in aligned)
+
+
+def _lettered(size: Number) -> bool:
+    """Has it a letter, so that it says more than a plain number?"""
+    return type(size) is not int
+
+
+class Symbolic:
+    """A tensor without numbers."""
+
+    __slots__ = ("learns", "once", "raw", "shape", "storage", "strides", "tape")
+
+    def __init__(  # noqa: PLR0913 - what a tensor is
+        self, tape: Tape, shape: Sequence[Number], storage: Storage, strides: Shape | None = None, *,
+        learns: bool = True, once: bool = False, raw: bool = False,
+    ) -> None:  # fmt: skip
+        self.tape, self.shape, self.storage = tape, tuple(shape), storage
+        self.strides = contiguous_strides(self.shape) if strides is None else strides
+        self.learns = learns
+        """Does it need a gradient?"""
+        self.once = once
+        """Is it the same for all samples, made of weights alone?"""
+        self.raw = raw
+        """Is it the input of the component, or a part or another layout of it?"""
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> Number:
+        return prod(self.shape)
+
+    def is_floating_point(self) -> bool:
+        return self.storage.type not in {"int64", "bool"}
+
+    def is_complex(self) -> bool:
+        return self.storage.type == "complex"
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Does it lie in memory in the order of its axes, without gaps?"""
+        expected = contiguous_strides(self.shape)
+        return all(size == 1 or a == b for size, a, b in zip(self.shape, self.strides, expected, strict=True))
+
+    # ── views, and copies where there is none ──
+
+    def view_of(self, shape: Sequence[Number], strides: Sequence[Number]) -> Symbolic:
+        """The same storage in another shape."""
+        return Symbolic(
+            self.tape, shape, self.storage, tuple(strides), learns=self.learns, once=self.once, raw=self.raw
+        )
+
+    def copied(self) -> Symbolic:
+        """A copy that lies in memory in the order of its axes: another layout, which costs nothing by convention."""
+        return self.tape.made(self.shape, self, raw=self.raw)
+
+    def contiguous(self) -> Symbolic:
+        return self if self.is_contiguous else self.copied()
+
+    def reshape(self, *shape: Number) -> Symbolic:
+        known = prod(size for size in shape if size != -1)
+        sizes = tuple(self.numel() // known if size == -1 else size for size in shape)
+        strides = view_strides(self.shape, self.strides, sizes)
+        if strides is None:
+            return self.copied().view_of(sizes, contiguous_strides(sizes))
+        return self.view_of(sizes, strides)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Symbolic:
+        first, last = start_dim % self.ndim, end_dim % self.ndim
+        return self.reshape(*self.shape[:first], prod(self.shape[first : last + 1]), *self.shape[last + 1 :])
+
+    def unflatten(self, dim: int, sizes: Sequence[Number]) -> Symbolic:
+        axis = dim % self.ndim
+        known = prod(size for size in sizes if size != -1)
+        inner = tuple(self.shape[axis] // known if size == -1 else size for size in sizes)
+        steps = [self.strides[axis] * step for step in contiguous_strides(inner)]
+        shape = (*self.shape[:axis], *inner, *self.shape[axis + 1 :])
+        return self.view_of(shape, (*self.strides[:axis], *steps, *self.strides[axis + 1 :]))
+
+    def permute(self, *dims: int) -> Symbolic:
+        return self.view_of([self.shape[dim] for dim in dims], [self.strides[dim] for dim in dims])
+
+    def transpose(self, dim0: int, dim1: int) -> Symbolic:
+        dims = list(range(self.ndim))
+        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+        return self.permute(*dims)
+
+    @property
+    def mT(self) -> Symbolic:
+        return self.transpose(-2, -1)
+
+    def unsqueeze(self, dim: int) -> Symbolic:
+        axis = dim % (self.ndim + 1)
+        step = self.shape[axis] * self.strides[axis] if axis < self.ndim else 1
+        return self.view_of(
+            (*self.shape[:axis], 1, *self.shape[axis:]), (*self.strides[:axis], step, *self.strides[axis:])
+        )
+
+    def squeeze(self, dim: int) -> Symbolic:
+        return self.select(dim, 0)
+
+    def select(self, dim: int, index: int) -> Symbolic:
+        axis = dim % self.ndim
+        return self.view_of(
+            (*self.shape[:axis], *self.shape[axis + 1 :]), (*self.strides[:axis], *self.strides[axis + 1 :])
+        )
+
+    def narrow(self, dim: int, start: Number, length: Number) -> Symbolic:
+        axis = dim % self.ndim
+        return self.view_of((*self.shape[:axis], length, *self.shape[axis + 1 :]), self.strides)
+
+    def split(self, sizes: Sequence[Number], dim: int = 0) -> Sequence[Symbolic]:
+        return [self.narrow(dim, 0, size) for size in sizes]
+
+    def chunk(self, chunks: int, dim: int = 0) -> Sequence[Symbolic]:
+        whole = self.shape[dim]
+        size = -(-whole // chunks)
+        count = -(-whole // size)
+        return self.split([*[size] * (int(count) - 1), whole - size * (int(count) - 1)], dim)
+
+    def expand(self, *sizes: Number) -> Symbolic:
+        new = len(sizes) - self.ndim
+        old = zip((*[1] * new, *self.shape), (*[0] * new, *self.strides), sizes, strict=True)
+        made = [(size, step) if want in (-1, size) else (want, 0) for size, step, want in old]
+        return self.view_of([size for size, _ in made], [step for _, step in made])
+
+    # ── work ──
+
+    def __add__(self, other: Symbolic | float) -> Symbolic:
+        return self.tape.elementwise("add", self, other)
+
+    __radd__ = __sub__ = __add__
+
+    def __mul__(self, other: Symbolic | float) -> Symbolic:
+        return self.tape.elementwise("mul", self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Symbolic | float) -> Symbolic:
+        return self.tape.elementwise("div", self, other)
+
+    def __matmul__(self, other: Symbolic) -> Symbolic:
+        return self.tape.product(self, other)
+
+    def sigmoid(self) -> Symbolic:
+        return self.tape.elementwise("sigmoid", self)
+
+    def sum(self, dim: int, *, keepdim: bool = False) -> Symbolic:
+        return self.tape.reduced("sum", self, dim, keepdim=keepdim)
+
+    def mean(self, dim: int, *, keepdim: bool = False) -> Symbolic:
+        return self.tape.reduced("mean", self, dim, keepdim=keepdim)
+
+    def amax(self, dim: int, *, keepdim: bool = False) -> Symbolic:
+        result = self.tape.reduced("amax", self, dim, keepdim=keepdim)
+        self.tape.save(result, self, result)
+        return result
+
+    def argmax(self, dim: int, *, keepdim: bool = False) -> Symbolic:
+        return self.tape.reduced("argmax", self, dim, keepdim=keepdim, type_="int64")
+
+    def any(self, dim: int) -> Symbolic:
+        return self.tape.reduced("any", self, dim, keepdim=False, type_="bool")
+
+    def topk(self, k: Number, dim: int) -> tuple[Symbolic, Symbolic]:
+        axis = dim % self.ndim
+        shape = (*self.shape[:axis], k, *self.shape[axis + 1 :])
+        values = self.tape.call("aten::topk", (self, k, dim), shape)
+        indices = self.tape.made(shape, self, type_="int64")
+        self.tape.save(values, indices)
+        return values, indices
+
+    def gather(self, dim: int, index: Symbolic) -> Symbolic:
+        result = self.tape.call("aten::gather", (self, index), index.shape)
+        self.tape.save(result, self, index)
+        return result
+
+    def logical_not(self) -> Symbolic:
+        return self.tape.call("aten::logical_not", (self,), self.shape, type_="bool")
+
+    def masked_fill(self, mask: Symbolic, value: float) -> Symbolic:
+        result = self.tape.call("aten::masked_fill", (self, mask), broadcast(self.shape, mask.shape), like=self)
+        self.tape.save(result, mask)
+        return result
+
+    def __getitem__(self, _: Any) -> Any:
+        raise TypeError("a program takes parts of tensors by narrow, select, split and chunk")

@@ -1,0 +1,267 @@
+"""Runs a program on symbolic tensors: a row for each leaf, and where memory is asked for, what autograd saves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from xfcost.formulas.component import Component, Place, SubLayer
+from xfcost.formulas.operation_costs import COSTS, FREE
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.tensors import Type, width_of
+from xfcost.ledger.units import Number
+from xfcost.program.leaves import Leaf
+from xfcost.program.operations import Operations
+from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast, contiguous_strides
+from xfcost.program.titles import SYMBOLS, TITLES
+
+# What an element-wise operation saves: its input or its output. The others save nothing but factors.
+_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus"})
+_SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "softmax"})
+NO_TITLES: Final[Mapping[str, str]] = {}
+_QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A leaf that runs."""
+
+    costs: Counter[str] = field(default_factory=Counter)
+    params: Number = 0
+    takes_input: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    saves: list[Symbolic] = field(default_factory=list)
+
+
+class Tape(Operations):
+    """Runs a program on symbolic tensors of `batch` samples.
+
+    Args:
+        batch: samples; rows are those of one.
+        element: bytes of an element of the model's dtype, where memory is asked for.
+        decodes: run a decode step.
+    """
+
+    def __init__(self, *, batch: int = 1, element: int | None = None, decodes: bool = False) -> None:
+        self.batch, self.decodes = batch, decodes
+        self.titles: Mapping[str, str] = NO_TITLES
+        """Titles of the component that runs; they come before those of `titles.py`."""
+        self.follows_memory, self.element = element is not None, element or 4
+        self.rows: dict[str, Operation] = {}
+        self.saved: Counter[str] = Counter()
+        """Bytes that autograd saves, by row; a storage counts where it is saved first."""
+        self.operands: Counter[str] = Counter()
+        """Bytes of the tensors that enter and leave the leaves of a row, each once in a call."""
+        self._now: _Call | None = None
+
+    # ── tensors ──
+
+    def input(self, *shape: Number, type_: Type = "model", learns: bool = True) -> Symbolic:
+        """What comes into the component, (B, …)."""
+        whole = (self.batch, *shape)
+        return Symbolic(self, whole, Storage(prod(whole), type_), learns=learns, raw=True)
+
+    def weight(self, *shape: Number, learns: bool = True) -> Symbolic:
+        """A parameter of the leaf that runs, or a buffer."""
+        if learns:
+            self.now.params += prod(shape)
+        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=learns, once=True)
+
+    def made(
+        self, shape: Shape, *of: Symbolic, like: Symbolic | None = None, type_: Type = "model", raw: bool = False
+    ) -> Symbolic:
+        """A new tensor, made of others; its axes lie in memory as those of `like` do."""
+        strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
+        learns = any(one.learns for one in of) and type_ not in {"int64", "bool"}
+        return Symbolic(
+            self, shape, Storage(prod(shape), type_), strides, learns=learns, once=all(one.once for one in of), raw=raw
+        )
+
+    # ── operations ──
+
+    @property
+    def now(self) -> _Call:
+        """The leaf that runs.
+
+        Raises:
+            RuntimeError: none does. Work belongs to a leaf, so that it has a row.
+        """
+        if self._now is None:
+            raise RuntimeError("an operation that costs something runs outside all leaves of the program")
+        return self._now
+
+    def note(self, **facts: Any) -> None:
+        """Fields of the row of the leaf that runs."""
+        self.now.facts |= facts
+
+    def call(
+        self, operation: str, args: tuple[Any, ...], shape: Shape, *, like: Symbolic | None = None,
+        factors: tuple[Symbolic, Symbolic] | None = None, type_: Type = "model",
+    ) -> Symbolic:  # fmt: skip
+        """One operation of torch by its name, with the costs of the table; `factors` are those of a contraction."""
+        tensors = [one for one in args if isinstance(one, Symbolic)]
+        result, now = self.made(shape, *tensors, like=like, type_=type_), self.now
+        costs = Counter[str]() if operation in FREE else COSTS[operation](args, result) or Counter[str]()
+        now.costs.update(costs)
+        if costs.keys() <= {"moved"}:
+            result.raw = all(one.raw for one in tensors if one.is_floating_point())
+        if factors is not None:
+            now.costs["backward_macs"] += costs["macs"] * sum(one.learns for one in factors)
+            now.takes_input = now.takes_input or any(one.raw for one in factors)
+        return result
+
+    def save(self, result: Symbolic, *tensors: Symbolic) -> None:
+        """Autograd saves the storages of these for the gradient of the operation that made `result`."""
+        if result.learns:
+            self.now.saves += tensors
+
+    def elementwise(self, work: str, x: Symbolic, other: Symbolic | float | None = None) -> Symbolic:
+        """An operation by element; a factor is saved for the gradient of the other one."""
+        second = [other] if isinstance(other, Symbolic) else []
+        shape = broadcast(*(one.shape for one in (x, *second)))
+        name, options = ("gelu", ("tanh",)) if work == "gelu_tanh" else (work, ())
+        result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x)
+        if work in {"mul", "div"} and second:
+            self.save(result, *(one for one, of in ((x, second[0]), (second[0], x)) if of.learns))
+        elif work in _SAVES_INPUT:
+            self.save(result, x)
+        elif work in _SAVES_OUTPUT:
+            self.save(result, result)
+        return result
+
+    def reduced(self, work: str, x: Symbolic, dim: int, *, keepdim: bool, type_: Type = "model") -> Symbolic:
+        """A sum, mean or maximum along an axis."""
+        axis = dim % x.ndim
+        shape = (*x.shape[:axis], *([1] if keepdim else []), *x.shape[axis + 1 :])
+        return self.call(f"aten::{work}", (x,), shape, type_=type_)
+
+    def arange(self, count: Number, like: Symbolic) -> Symbolic:
+        return Symbolic(self, (count,), Storage(count, "int64"), learns=False, once=True)
+
+    def eq(self, x: Symbolic, y: Symbolic) -> Symbolic:
+        return self.call("aten::eq", (x, y), broadcast(x.shape, y.shape), type_="bool")
+
+    def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
+        result = self.call("aten::index", (table, index), (*index.shape, table.shape[-1]))
+        self.save(result, index)
+        return result
+
+    def cat(self, tensors: Sequence[Symbolic], dim: int) -> Symbolic:
+        axis = dim % tensors[0].ndim
+        length = sum(one.shape[axis] for one in tensors)
+        first = tensors[0].shape
+        return self.call("aten::cat", tuple(tensors), (*first[:axis], length, *first[axis + 1 :]))
+
+    def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
+        """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""
+        batch = broadcast(a.shape[:-2], b.shape[:-2])
+        merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
+        result = self.call("aten::matmul", (a, b), (*batch, a.shape[-2], b.shape[-1]), factors=(a, b))
+        self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
+        return result
+
+    # ── leaves ──
+
+    def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
+        """Another component: its program, or the rows of a kind that has none yet."""
+        if isinstance(component, Program):
+            titles, self.titles = self.titles, component.titles
+            result = component.forward(self, inputs[0], place, *inputs[1:])
+            self.titles = titles
+            return result
+        rows = component.decoding(place) if self.decodes else component.operations(place)
+        self.rows |= {row.path: row for row in rows}
+        return self.leaving(component, place, *inputs)
+
+    def leaving(self, component: Component, place: Place, *inputs: Any) -> Any:
+        """A tensor in the shape of what leaves a component."""
+        grid, width = component.out(place)
+        tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
+        return self.made((self.batch, tokens, width), *inputs)
+
+    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
+        if isinstance(component, Program):
+            return component.skip(self, given, own, place)
+        rows = list(component.shortcut(place))
+        self.rows |= {row.path: row for row in rows}
+        grid, width = component.out(place)
+        return self.made((self.batch, grid.total, width), given) if rows else own
+
+    def run(
+        self, name: str, leaf: Leaf, *inputs: Any, title: str | None = None, label: str | None = None, **facts: Any
+    ) -> Any:
+        now = self._now = _Call()
+        result = leaf.traced(self, *inputs)
+        self._now = None
+        path, outputs = name.replace(".", "_"), result if isinstance(result, tuple) else (result,)
+        tensors = [one for one in (*inputs, *outputs) if isinstance(one, Symbolic)]
+        if self.follows_memory:
+            self._remember(path, now, tensors)
+        if (row := self.rows.get(path)) is not None:
+            sums = {quantity: getattr(row, quantity) + now.costs[quantity] for quantity in _QUANTITIES}
+            self.rows[path] = msgspec.structs.replace(row, **sums)
+            return result
+        costs = {quantity: amount for quantity in _QUANTITIES if (amount := now.costs[quantity])}
+        if now.costs["backward_macs"] != 2 * now.costs["macs"]:  # of each product two, where a row does not say
+            costs["backward_macs"] = now.costs["backward_macs"]
+        last, own = name.rpartition(".")[2], now.facts.pop("title", None)
+        title = title or self.titles.get(last) or own or TITLES[last]
+        stated = {"params": now.params, "symbol": SYMBOLS.get(last), "once": all(one.once for one in tensors)}
+        stated |= {"takes_input": now.takes_input or None}
+        self.rows[path] = Operation(
+            path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
+        )
+        return result
+
+    def _remember(self, path: str, now: _Call, tensors: Iterable[Symbolic]) -> None:
+        """The bytes of a call: what it saves first, and what it reads and writes."""
+        for one in now.saves:
+            if not one.storage.held and not one.storage.saved:
+                one.storage.saved = True
+                self.saved[path] += one.storage.elements * width_of(one.storage.type, self.element)
+        seen = {(id(one.storage), one.shape, one.strides): one for one in tensors if not one.storage.held}
+        self.operands[path] += sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
+
+
+def _in_order_of(like: Symbolic, shape: Shape) -> Shape:
+    """Strides without gaps, with the axes in the order in which those of `like` lie in memory."""
+    if len(like.shape) != len(shape):
+        return contiguous_strides(shape)
+    order = sorted(range(len(shape)), key=lambda axis: (-like.strides[axis], axis))
+    dense = contiguous_strides(tuple(shape[axis] for axis in order))
+    return tuple(dense[order.index(axis)] for axis in range(len(shape)))
+
+
+class Program(Component, frozen=True):
+    """A component that is one program, run by every machine: its rows are those of a tape."""
+
+    titles: ClassVar[Mapping[str, str]] = NO_TITLES
+    """Titles of leaves by name, where these differ from `titles.py`."""
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        """(B, N, D) -> (B, N', D')."""
+        raise NotImplementedError
+
+    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
+        """What f(x) is added to, x itself where it has its shape; `given` is what f reads, x or its norm."""
+        return x
+
+    def entering(self, place: Place) -> Shape:
+        """The shape of a sample that comes in."""
+        return place.grid.total, place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        tape = Tape()
+        tape.component("", self, place, tape.input(*self.entering(place)))
+        return iter(tape.rows.values())
+
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        tape = Tape()
+        x = tape.input(*self.entering(place))
+        self.skip(tape, x, x, place)
+        return iter(tape.rows.values())
