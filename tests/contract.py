@@ -26,6 +26,7 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
+from xfcost.mechanisms.full import Cross
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
@@ -33,9 +34,9 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
 from xfcost.torch_models.layers.shift import ContextLayer, TokenOfMemory
-from xfcost.torch_models.mechanisms.full import DecoderCrossAttention
 from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
 from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path, train, trained_rows
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
 
@@ -209,8 +210,8 @@ def cache_memory(decoder: nn.Module, memory: Tensor) -> None:
     """Compute what every token reads of the encoder's output, and the states that start from it."""
     for module in decoder.modules():
         match module:
-            case DecoderCrossAttention(cache=MemoryCache() as cache):
-                cache.keys, cache.values = module.keys_and_values(memory)
+            case ProgramModule(config=Cross(), decodes=True):
+                module.read_memory(memory)
             case ContextLayer(cache=TokenOfMemory() as cache):
                 cache.memory_BND = memory
             case Attending(cache=MemoryCache() as cache, state=RecurrentState() as state):

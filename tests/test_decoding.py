@@ -31,6 +31,7 @@ from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Rnn
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 from xfcost.mechanisms.sliding import Sliding
+from xfcost.program.tape import Program
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
@@ -63,7 +64,10 @@ every_step = pytest.mark.parametrize("case", tiered(decodable(), of_case), ids=s
 def test_a_module_takes_a_cache_exactly_where_an_example_decodes(mechanism):
     case = CASES[mechanism]
     expected = any(type(one.component) is mechanism for one in decodable())
-    assert ("cache_batch" in optional_arguments(MODULES[mechanism])) == expected, case.component
+    takes = (
+        mechanism.decodes if issubclass(mechanism, Program) else "cache_batch" in optional_arguments(MODULES[mechanism])
+    )
+    assert takes == expected, case.component
 
 
 def tables(case):

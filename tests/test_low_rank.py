@@ -14,15 +14,15 @@ from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.low_rank import Nystrom
+from xfcost.mechanisms.low_rank import Nystrom, pseudo_inverse
 from xfcost.mechanisms.spatial_reduction import Compressed
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.full import FullAttention
-from xfcost.torch_models.mechanisms.low_rank import NystromAttention, PseudoInverse
 from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
+from xfcost.torch_models.program import Functions, ProgramModule
+from xfcost.torch_models.shared.attention import multiples_of_identity
 
 # `--kind` of one of these selects this file
 KINDS = ("low_rank", "nystrom", "compressed", "synthesizer", "token_mlp")
@@ -59,7 +59,7 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path):
     live = build(placed(model({"heads": 1, "rank": 4, "share": "layerwise"}), tmp_path), "cpu")
     layer = live.model.get_submodule("streams.0.stages.0.run.0.0.inner").double()
     table = live.model.get_parameter("shared.projection_16x4.weight").double()
-    layer.projection.shared_table[0].double()
+    layer.projection.tables[0].double()
     x = torch.randn(2, 16, 12, dtype=torch.float64)
     q, k, v = F.linear(x, layer.qkv.weight, layer.qkv.bias).chunk(3, dim=-1)
     weights = (q @ (table.T @ k).mT / 12**0.5).softmax(-1)
@@ -93,7 +93,7 @@ def noise(*shape):
 @pytest.mark.parametrize("fused", [False, True])
 def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n, *, fused):
     component, spots = Nystrom(heads=2, landmarks=4, conv=None), at(n, fused=fused)
-    mine, full = NystromAttention(component, spots).double(), FullAttention(Full(heads=2), spots).double()
+    mine, full = ProgramModule(component, spots).double(), ProgramModule(Full(heads=2), spots).double()
     full.load_state_dict(mine.state_dict())
     x = noise(2, n, 6)
     same = torch.allclose(mine(x), full(x), rtol=1e-12, atol=1e-13)
@@ -108,7 +108,9 @@ def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n, *, fused):
 def test_the_iteration_comes_to_the_inverse():
     torch.manual_seed(0)
     a = (3 * torch.randn(2, 3, 8, 8, dtype=torch.float64)).softmax(-1)
-    errors = [float((PseudoInverse(8, steps).double()(a) @ a - torch.eye(8)).abs().amax()) for steps in (1, 6, 12, 30)]
+    multiples = multiples_of_identity(8, (7.0, 15.0, 13.0)).double()
+    inverses = (pseudo_inverse(Functions, a, multiples, iterations=steps) for steps in (1, 6, 12, 30))
+    errors = [float((inverse @ a - torch.eye(8)).abs().amax()) for inverse in inverses]
     assert errors[0] > 0.5
     assert errors[-1] < 1e-8
     assert errors == sorted(errors, reverse=True)

@@ -24,10 +24,10 @@ from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.retention import RwkvChannel, RwkvTime
-from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.kernel import KernelAttention, orthogonal_features
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared import recurrence as scans
 from xfcost.torch_models.tracing.trace import trace
 
@@ -281,7 +281,7 @@ def test_more_features_come_nearer_to_softmax_attention() -> None:
     # The error of an average of m draws falls as 1/√m: by 16 from 16 to 4096. Over 12 draws, for short queries and
     # keys: long ones need more features (exp has heavy tails), and leave a floor, the ε of the public implementation.
     torch.manual_seed(0)
-    full = FullAttention(Full(heads=2), spot(24)).double().requires_grad_(requires_grad=False)
+    full = ProgramModule(Full(heads=2), spot(24)).double().requires_grad_(requires_grad=False)
     x, errors = noise(4, 24, 8) / 2, []
     for count in (16, 64, 256, 1024, 4096):
         component, found = Kernel(heads=2, features=RandomFeatures(count=count)), []

@@ -103,7 +103,7 @@ def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
 def test_the_trace_counts_the_fused_kernel_s_own_scaling_where_it_scales(scaled):
     parts = tuple(torch.zeros(1, 2, 3, 4) for _ in range(3))
     with torch.device("cpu"):
-        traced = trace(Fused(scaled=scaled), parts)
+        traced = trace(Fused(scale=None if scaled else 1.0), parts)
     # 2·2·9·4 MACs, 18 softmax elements of 5, and 24 query elements
     assert traced.macs == 144
     assert traced.flops == 2 * 144 + 18 * 5 + (24 if scaled else 0)

@@ -102,7 +102,7 @@ def full(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
         q = q * math.sqrt(q.shape[-1] // options.heads)
     reads = up_to_itself if options.causal else everything
     if options.talking_heads:
-        y = talking(options.heads, weights.core, (q, k, v))
+        y = talking(options.heads, weights, (q, k, v))
     else:
         y = attend(q, k, v, options.heads, reads, bias(options, weights, place.total))
     return linear(weights.out, y) if options.output_projection else y
@@ -286,11 +286,11 @@ def inducing(options: Options, place: Place, weights: Weights, x: Tensor) -> Ten
     points = weights.points.weight.repeat(len(x), 1, 1)
     assert points.shape[1] == options.points
     induced = weights.induced
-    h = multihead(induced.inner, points, x, options.heads)
+    h = multihead(induced, points, x, options.heads)
     if options.induce == "mab":
         z = normed(options.norm, induced.norm, points + h)
         h = normed(options.norm, induced.rff_norm, z + relu(linear(induced.rff, z)))
-    return multihead(weights.inner, x, h, options.heads)
+    return multihead(weights, x, h, options.heads)
 
 
 def multihead(weights: Weights, x: Tensor, y: Tensor, heads: int) -> Tensor:

@@ -5,12 +5,12 @@ Also over keys and values that are projected from one narrow latent per token (M
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, ClassVar, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.formulas.attention import CONSTANT_BIAS, CrossAttention, attention_of, masked_bias
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -25,12 +25,12 @@ from xfcost.formulas.component import (
     check_output,
 )
 from xfcost.formulas.mixers import CausalMixer, GroupedQueryMixer, NonCausalMixer
-from xfcost.formulas.rows import ROTATED_KEYS, cache_write, decode_step, linear, move, norm, on_raw_input, rotary
-from xfcost.formulas.tensors import reading, saving_copies
-from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.matrices import matrix
 from xfcost.ledger.parallelism import HeadSharing
-from xfcost.ledger.tensors import OUTPUT, Strided, Tensor, Tensors
+from xfcost.program.attention import GLOBAL, attend, attend_to, grouped_heads, join_heads, split_heads
+from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 # T5's relative position bias: one learned bias per bucket of distances and head ──────────────────────────────────────
 
@@ -50,35 +50,7 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Name of a table that all layers with this name share, as in T5; by default every layer has its own."""
 
 
-def last_token_buckets(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
-    """The table, looked up for the N distances of the last token in a decode step."""
-    row, bias = bucket_table(buckets, tokens, heads), Tensor(OUTPUT, (heads, tokens))
-    tensors = Tensors((), (bias,), beside=True)
-    read = WeightsRead(tokens * heads)
-    return msgspec.structs.replace(row, moved=tokens * heads, weights_read=read, tensors=tensors)
-
-
-def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
-    """The table, looked up for the 2N-1 distances between N tokens and laid out for all N² pairs, once for all samples.
-
-    Every layer computes it; public implementations compute it in a stack's first layer and pass h·N² numbers on.
-    """
-    return Operation(
-        path="relative_bias",
-        title="Relative position buckets",
-        mixing="global",
-        reads="N",
-        reads_tokens=tokens,
-        params=0 if buckets.share else buckets.count * heads,
-        shared=buckets.share,
-        moved=(tokens * tokens + 2 * tokens - 1) * heads,
-        once=True,
-        symbol="",
-        tensors=Tensors((), (Tensor(OUTPUT, (heads, tokens, tokens)),), beside=True),
-    )
-
-
-class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
+class Full(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
     N tokens (special ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
@@ -107,6 +79,8 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     They stand which a fused kernel cannot do: for them, and where no tile of one head can be finished alone. Never
     causal: the bias of proj_w gives every pair a weight.
     """
+
+    decodes: ClassVar[bool] = True
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_v of a head's values; d_k by default."""
@@ -167,60 +141,36 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         """Is anything added to the scores?"""
         return self.bias is not None or self.position == "alibi"
 
-    def operations(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        tokens = n if queries is None else queries
-        yield from self.projections(tokens, d)
-        if self.bias:
-            yield (bucket_table if queries is None else last_token_buckets)(self.bias, n, self.heads)
-        if queries is not None:
-            yield cache_write("Keys and values to the cache", self.kv_width(d), n)
-        yield from self.core(place, queries)
-        if self.output_projection:
-            yield linear("out", "Output projection W_O", tokens, self.value_inner(d), d, bias=self.biased_output)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n = place.grid.total
+        q, k, v = grouped_heads(t, x, self, place)
+        bias = self._bias(t, n)
+        if t.decodes:
+            k, v = t.cache("cache", KeyValueCache(n), k, v)
+        y = attend(
+            t, q, k, v, fused=place.fused and not self.talking_heads, bias=bias, scaled=self.scaled, shared=self.shared,
+            causal=bool(self.causal) and not t.decodes, pairs=n if t.decodes else self.pairs(place.grid),
+            inside=self._talking(t) if self.talking_heads else None,
+        )  # fmt: skip
+        y = join_heads(y)
+        return t.linear("out", y, place.dim, bias=self.biased_output) if self.output_projection else y
 
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One query against the KV cache of N tokens, h_kv·(d_k + d_v) numbers each."""
-        return self.operations(place, queries=1)
+    def _bias(self, t: Operations, n: Number) -> Tensor | None:
+        """The position bias of the scores, the same for all samples: (H, N, M); N is 1 in a decode step."""
+        if self.bias is not None:
+            buckets = BucketBias(self.bias, n, self.heads, bool(self.causal))
+            return t.run("relative_bias", buckets, **GLOBAL, reads_tokens=n, symbol="")
+        if self.position != "alibi":
+            return None
+        penalty = t.buffer("alibi_H1N", "attention:alibi", (self.heads, 1, n), n, self.heads, so_far=-1)
+        return penalty if t.decodes else penalty.expand(-1, n, -1)
 
-    def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
-        """The rows between the projections; `queries` are the last tokens of a decode step, without a mask."""
-        n, masked = place.grid.total, bool(self.causal) and queries is None
-        bias = Tensor("relative_bias", (), once=True) if self.bias else CONSTANT_BIAS
-        if place.fused and masked and self.biased:
-            tensors = masked_bias(bias, self.heads, n)
-            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask", tensors=tensors)
-            bias = Tensor("mask", (), once=True)
-        rows = attention_of(
-            self,
-            place,
-            queries=n if queries is None else queries,
-            shared=self.shared,
-            values=self.value_inner(place.dim),
-            pairs=self.pairs(place.grid) if queries is None else queries * n,
-            fused=place.fused and not self.talking_heads,
-            biased=self.biased,
-            masked=masked,
-            scaled=self.scaled,
-            bias=bias,
-            operands=("rotary", ROTATED_KEYS, "qkv") if self.position == "rope" else ("qkv", "qkv", "qkv"),
-        )
-        yield from self._talking(rows, n) if self.talking_heads else rows
-
-    def _talking(self, rows: Iterable[Operation], n: Number) -> Iterator[Operation]:
-        """`rows` of an eager core with the talking-heads maps."""
-        before_softmax = linear("proj_l", "Talking heads before the softmax", n * n, self.heads, self.heads)
-        after_softmax = linear("proj_w", "Talking heads after the softmax", n * n, self.heads, self.heads)
-        mixing = {"mixing": "global", "reads": "N", "reads_tokens": n, "heads": self.heads}
-        entries = n * n * self.heads
-        for row in rows:
-            if row.core is not None:  # the scores, which proj_l saves; heads depend on each other, so no tiled traffic
-                yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, saved=True))
-                yield msgspec.structs.replace(before_softmax, **mixing, matrix=matrix(entries, entries))
-            else:
-                yield row
-            if row.matrix_kept:  # the softmax
-                yield msgspec.structs.replace(after_softmax, **mixing, matrix=matrix(entries, entries, saved=True))
+    @staticmethod
+    def _talking(t: Operations) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+        """The maps of the heads, before and after the softmax."""
+        return tuple(
+            partial(_talking_heads, t, name, when) for name, when in (("proj_l", "before"), ("proj_w", "after"))
+        )  # type: ignore[return-value]
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:
@@ -230,7 +180,13 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             )
 
 
-class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
+def _talking_heads(t: Operations, name: str, when: str, pairs: Tensor, **facts: Any) -> Tensor:
+    """A learned map of the heads of every pair: (B, H, N, M) -> (B, H, N, M)."""
+    title = f"Talking heads {when} the softmax"
+    return t.run(name, TalkingHeads(pairs.shape[1]), pairs, title=title, **facts)
+
+
+class ClassAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
     """Softmax attention whose queries are the special tokens only (CaiT's CA; Touvron et al. 2021, §3).
 
     N tokens, E special ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
@@ -263,19 +219,16 @@ class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_atten
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.special * grid.total
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, special, d = place.grid.total, place.grid.special, place.dim
-        inner = self.inner(d)
-        q = linear("q", "Q projection (class token)", special, d, inner, bias=self.projection_bias)
-        # several special tokens of several samples lie apart
-        yield on_raw_input(saving_copies(q, Strided((special, d), n, ((special, 1, 0),))))
-        yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
-        yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
-        yield from attention_of(self, place, queries=special, operands=("q", "k", "v"))
-        yield linear("out", "Output projection W_O (class token)", special, inner, d, bias=self.projection_bias)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner, bias = self.inner(place.dim), self.projection_bias
+        q = t.linear("q", x.narrow(1, 0, place.grid.special), inner, bias=bias, title="Q projection (class token)")
+        k, v = (t.linear(name, x, inner, bias=bias) for name in ("k", "v"))
+        parts = (split_heads(part, self.heads) for part in (q, k, v))
+        y = join_heads(attend(t, *parts, fused=place.fused, pairs=self.pairs(place.grid)))
+        return t.linear("out", y, place.dim, bias=bias, title="Output projection W_O (class token)")
 
 
-class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
+class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
     """Encoder-decoder attention (Vaswani et al. 2017, §3.2.3): queries from here, keys and values from the memory.
 
     N tokens here, width d, M in the memory, width d', h heads of width d_k = d/h; their values are d_v = d_k wide
@@ -289,6 +242,8 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     """
 
     short_name = "Cross-attention"
+
+    decodes: ClassVar[bool] = True
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_v of a head's values; d_k by default."""
@@ -319,30 +274,16 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One query; the encoder's keys and values are cached, M·h·(d_k + d_v) numbers."""
-        return decode_step(self.operations(place, queries=1), place.grid.total)
+        return self.step(place)
 
-    def operations(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
-        memory = place.memory or place.grid
-        yield from CrossAttention(
-            queries=place.grid.total if queries is None else queries,
-            width=place.dim,
-            keys=memory.total,
-            memory_width=place.memory_dim or place.dim,
-            inner=self.inner(place.dim),
-            values=self.value_inner(place.dim),
-            heads=self.heads,
-            bias=self.projection_bias,
-            reads="M",
-            fused=place.fused,
-            scaled=self.scaled,
-        ).rows()
+    def forward(self, t: Operations, x: Tensor, place: Place, memory: Tensor) -> Tensor:  # type: ignore[override]
+        return attend_to(
+            t, x, memory, inner=self.inner(place.dim), values=self.value_inner(place.dim), heads=self.heads, reads="M",
+            bias=self.projection_bias, fused=place.fused, scaled=self.scaled, output=place.dim,
+        )  # fmt: skip
 
 
-# The keys of all heads; the queries have the row's own name.
-_KEYS: Final = "joined keys"
-
-
-class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
+class Mla(Program, CausalMixer, frozen=True, kw_only=True, tag="mla"):
     """MLA (DeepSeek-V2, 2024, §2.1; the released models' code).
 
     N tokens, width d, h heads; a head's queries and keys have d_h columns of content and d_r of position, which alone
@@ -372,6 +313,15 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     """
 
     short_name = "Latent attention"
+
+    decodes: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "kv_down": "Latent of K, V, and shared key",
+        "kv_up": "K, V out of their latent",
+        "join": "Parts of Q and K beside each other",
+        "q_down": "Latent of Q",
+        "q_up": "Q out of its latent",
+    }
 
     head_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_h of a head's content columns; d/h by default."""
@@ -415,50 +365,39 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     def head_sharing(self, place: Place) -> HeadSharing:
         return HeadSharing(self.heads, 1, whole=frozenset({self.latent, self.q_rank or self.latent}))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n, d, h = place.grid.total, place.dim, self.heads
-        keys, values = h * self.key_dim(d), h * self.values(d)
-        yield from self._queries(n, d, keys)
-        yield on_raw_input(
-            linear("kv_down", "Latent of K, V, and shared key", n, d, self.latent, bias=self.projection_bias)
-        )
-        yield from norm("rms_norm", "kv_norm", n, self.kv_rank)
-        maps = h * self.content(d) + values
-        yield linear("kv_up", "K, V out of their latent", n, self.kv_rank, maps, bias=False)
-        yield reading(rotary(n, h * self.rope_dim, self.rope_dim), self._last_query_row, "kv_down")
-        content, turned, both = (n, h * self.content(d)), (n, h * self.rope_dim), (n, h * self.key_dim(d))
-        parts = ((self._last_query_row, content), ("rotary", turned), ("kv_up", content), (ROTATED_KEYS, turned))
-        reads = tuple(Tensor(name, shape) for name, shape in parts)
-        tensors = Tensors(reads, (Tensor(OUTPUT, both), Tensor(_KEYS, both)))
-        yield move("join", "Parts of Q and K beside each other", 2 * n * keys, tensors=tensors)
-        operands = ("join", _KEYS, "kv_up")
-        yield from attention_of(self, place, inner=keys, values=values, operands=operands, apart=True)
-        yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
+        content, values = self.content(d), self.values(d)
+        q, q_turned = split_heads(self._queries(t, x, h * self.key_dim(d)), h).split((content, self.rope_dim), -1)
+        latent = t.linear("kv_down", x, self.latent, bias=self.projection_bias)
+        latent, k_turned = latent.split((self.kv_rank, self.rope_dim), -1)
+        latent, rotary = t.norm("kv_norm", latent, "rms_norm"), Rotary(n, self.rope_base)
+        options = {"fused": place.fused, "scaled_by": self.key_dim(d)}
+        if t.decodes:
+            q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
+            title = "Latent and shared key to the cache"
+            latents = t.cache("cache", LatentCache(n), latent, k_turned, title=title)
+            maps = Absorbed(self.kv_rank, h, (content, values))
+            kv_up = partial(t.run, "kv_up", title="Maps out of the latent, on Q and on what it read")
+            q = t.leaf("join", beside, kv_up(maps, q), q_turned, title="Parts of Q beside each other")
+            y = attend(t, q, latents, latents.narrow(-1, 0, self.kv_rank), pairs=n, shared=h, **options)
+            y = kv_up(maps._replace(to_values=True), y)
+        else:
+            keys_values = split_heads(t.linear("kv_up", latent, h * (content + values), bias=False), h)
+            k, v = keys_values.split((content, values), -1)
+            q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
+            q = t.leaf("join", beside, q, q_turned)
+            k = t.leaf("join", beside, k, k_turned.expand(-1, h, -1, -1))
+            y = attend(t, q, k, v, pairs=self.pairs(place.grid), causal=bool(self.causal), **options)
+        return t.linear("out", join_heads(y), d, bias=self.projection_bias)
 
-    @property
-    def _last_query_row(self) -> str:
-        return "q" if self.q_rank is None else "q_up"
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One query against the cached latents of N tokens, c + d_r numbers each."""
-        n, d, h = place.grid.total, place.dim, self.heads
-        keys, values = h * self.key_dim(d), h * self.values(d)
-        yield from self._queries(1, d, keys)
-        yield linear("kv_down", "Latent of K, V, and shared key", 1, d, self.latent, bias=self.projection_bias)
-        yield from norm("rms_norm", "kv_norm", 1, self.kv_rank)
-        yield rotary(1, h * self.rope_dim, self.rope_dim)
-        yield cache_write("Latent and shared key to the cache", self.latent, n)
-        maps = h * self.content(d) + values
-        yield linear("kv_up", "Maps out of the latent, on Q and on what it read", 1, self.kv_rank, maps, bias=False)
-        yield move("join", "Parts of Q beside each other", h * self.latent)
-        sizes = {"inner": h * self.latent, "values": h * self.kv_rank}
-        yield from attention_of(self, place, queries=1, shared=h, pairs=n, masked=False, **sizes)
-        yield linear("out", "Output projection W_O", 1, values, d, bias=self.projection_bias)
-
-    def _queries(self, n: Number, d: Number, keys: Number) -> Iterator[Operation]:
+    def _queries(self, t: Operations, x: Tensor, keys: Number) -> Tensor:
         if self.q_rank is None:
-            yield on_raw_input(linear("q", "Q projection", n, d, keys, bias=False))
-            return
-        yield on_raw_input(linear("q_down", "Latent of Q", n, d, self.q_rank, bias=self.projection_bias))
-        yield from norm("rms_norm", "q_norm", n, self.q_rank)
-        yield linear("q_up", "Q out of its latent", n, self.q_rank, keys, bias=False)
+            return t.linear("q", x, keys, bias=False)
+        latent = t.norm("q_norm", t.linear("q_down", x, self.q_rank, bias=self.projection_bias), "rms_norm")
+        return t.linear("q_up", latent, keys, bias=False)
+
+
+def beside(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """Columns of two tensors: (…, K), (…, R) -> (…, K + R)."""
+    return t.cat([x, y], -1)

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
-from xfcost.formulas.attention import CrossAttention, attention_of
 from xfcost.formulas.component import (
     Grid,
     Length,
     Letter,
     NormKind,
     Number,
-    Operation,
     PaddingNote,
     Place,
     check_odd,
     check_output,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.rows import elementwise, linear, matmul, move, norm
-from xfcost.formulas.tensors import copied, passed, product, reading, weights
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Copy, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
-from xfcost.mechanisms.full import Full
+from xfcost.program.attention import GLOBAL, added, attend, attend_to, join_heads, scores, softmax, split_heads
+from xfcost.program.leaves import HeadConv, Weight
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import scaled
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program, itself
 
-# Projected values, where one row projects keys and values.
-_VALUES: Final = "projected values"
 
-
-class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
+class LowRank(Program, NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     """Linformer: softmax(Q(EᵀK)ᵀ/√d_k) FᵀV with learned E and F of N×k (Wang et al. 2020, §4, equation 7).
 
     N tokens, width d, h heads of width d_k, rank k.
@@ -57,6 +54,12 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
 
     non_causal_reason: ClassVar[str] = "every projected key and value is a mixture of all tokens"
 
+    titles: ClassVar[Mapping[str, str]] = {
+        "key_projection": "Project keys along the sequence EᵀK",
+        "projection": "Project keys and values along the sequence EᵀK, EᵀV",
+        "value_projection": "Project values along the sequence FᵀV",
+    }
+
     rank: Annotated[Length, Letter("k")] = 256
     """Rank k: the number of projected keys and values."""
     share: Literal["none", "headwise", "key_value", "layerwise"] = "headwise"
@@ -70,47 +73,24 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
         name = self.table(place)
         return {name: (place.grid.total, self.rank)} if name else {}
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        inner = self.inner(d)
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield from self._projections(place, inner)
-        operands = ("qkv", "projection", _VALUES) if self._one_table else ("qkv", "key_projection", "value_projection")
-        core = {"keys": self.rank, "reads": "k", "pairs": None, "operands": operands, "gathered": True}
-        yield from attention_of(self, place, **core)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner = self.inner(place.dim)
+        parts = t.linear("qkv", x, 3 * inner, bias=self.projection_bias).chunk(3, -1)
+        q, k, v = (split_heads(part, self.heads) for part in parts)
+        if self.share in ("key_value", "layerwise"):
+            k, v = (self._projected(t, "projection", part, self.table(place)) for part in (k, v))
+        else:
+            k, v = self._projected(t, "key_projection", k), self._projected(t, "value_projection", v)
+        y = attend(t, q, k, v, fused=place.fused, pairs=None, mixing={"mixing": "global", "reads": "k"})
+        return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
 
-    @property
-    def _one_table(self) -> bool:
-        """Do keys and values share one?"""
-        return self.share in ("key_value", "layerwise")
-
-    def _projections(self, place: Place, inner: Number) -> Iterator[Operation]:
-        n = place.grid.total
-        macs = n * self.rank * inner
-        static: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
-        if self._one_table:
-            shared = self.table(place)
-            title, tensors = "Project keys and values along the sequence EᵀK, EᵀV", self._projected(n, inner, 2)
-            row = matmul("projection", title, 2 * macs, tensors=tensors, **static)
-            yield msgspec.structs.replace(row, params=0 if shared else n * self.rank, bound=not shared, shared=shared)
-            return
-        static |= {"params": n * self.rank * (self.heads if self.share == "none" else 1), "bound": True}
-        static |= {"tensors": self._projected(n, inner, 1)}
-        yield matmul("key_projection", "Project keys along the sequence EᵀK", macs, **static)
-        yield matmul("value_projection", "Project values along the sequence FᵀV", macs, **static)
-
-    def _projected(self, tokens: Number, inner: Number, times: int) -> Tensors:
-        """Parts of `qkv` are saved; the product with one table merges batch and columns, and copies them.
-
-        With a table per head it merges batch and heads, and copies the tables too, for every sample.
-        """
-        read = Tensor("qkv", (tokens, inner))
-        merged = merged_heads(read.shape, inner, tokens)
-        if self.share == "none":
-            merged = merged_heads((tokens, inner + self.heads * self.rank), self.heads, tokens)
-        writes = (Tensor(OUTPUT, (self.rank, inner)), Tensor(_VALUES, (self.rank, inner)))
-        return Tensors((read,) * times, writes[:times], (Saved("qkv", copied=merged),) * times)
+    def _projected(self, t: Operations, name: str, x: Tensor, shared: str | None = None) -> Tensor:
+        """Eᵀx along the tokens: (B, H, N, K) -> (B, H, R, K)."""
+        heads, tokens = x.shape[1:3]
+        shape = (tokens, self.rank) if self.share != "none" else (heads, tokens, self.rank)
+        table = Weight(shape, "low_rank", shared=shared)
+        facts = {**GLOBAL, "reads_tokens": tokens, "bound": shared is None}
+        return t.leaf(name, projected, x, weights=(table,), **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
@@ -122,7 +102,7 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
             )
 
 
-class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
+class Nystrom(Program, NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V (Xiong et al. 2021, §3, equation 13).
 
     N tokens, width d, h heads of width d_k; Q̃ and K̃ are m landmarks, the means of m segments. Tokens are padded at the
@@ -153,6 +133,16 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     short_name = "Nyström attention"
     non_causal_reason: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
+    titles: ClassVar[Mapping[str, str]] = {
+        "add": "Add the convolution",
+        "conv": "Convolution of the values",
+        "inverse": "Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated",
+        "landmarks": "Means of segments Q̃, K̃",
+        "pad": "Pad to whole segments",
+        "query_inverse": "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺",
+        "scale": "Scale queries and keys 1/d_k^¼",
+    }
+
     landmarks: Annotated[Length, Letter("k")] = 64
     """Number of landmarks m, each the mean of a segment of tokens."""
     conv: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None, Letter("w")] = 65
@@ -173,97 +163,57 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         """P: whole segments, one per landmark."""
         return grid.total if self.exact(grid) else round_up(grid.total, self.landmarks)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, padded = place.grid.total, place.dim, self.padded(place.grid)
-        inner = self.inner(d)
-        if not self.exact(place.grid):
-            whole = padded == n
-            tensors = passed((n, d)) if whole else copied((n, d), (padded, d))
-            yield move("pad", "Pad to whole segments", 0 if whole else padded * d, tensors=tensors)
-        yield linear("qkv", "Q, K, V projections", padded, d, 3 * inner, bias=self.projection_bias)
-        if self.exact(place.grid):
-            core = [*Full(heads=self.heads, head_dim=self.head_dim).core(place)]
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, exact = place.grid.total, self.exact(place.grid)
+        more = self.padded(place.grid) - n
+        if not exact:
+            x = t.leaf("pad", zeros_before, x, options={"count": more})
+        parts = t.linear("qkv", x, 3 * self.inner(place.dim), bias=self.projection_bias).chunk(3, -1)
+        q, k, v = (split_heads(part, self.heads) for part in parts)
+        if exact:
+            y = attend(t, q, k, v, fused=place.fused, pairs=self.pairs(place.grid))
         else:
-            core = [*self._approximate(n, padded, inner)]
+            y = self._by_landmarks(t, q, k, v, n)
         if self.conv is not None:
-            core += self._convolution(padded, inner, self.conv, core[-1].path)
-        yield from core[:-1]
-        # the heads are joined, of the tokens without padding; a fused kernel's lie beside each other
-        joined: Copy = Exchanged((n, inner), (self.heads, n))
-        if self.heads == 1 and n != padded:  # several samples are copied
-            joined = Strided((n, inner), padded, ((n, 1, 0),))
-        yield core[-1] if core[-1].fused else reading(core[-1], rearranged=joined)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+            facts = {"mixing": "local", "reads": "w", "reads_tokens": self.conv}
+            y = t.leaf("add", added, y, t.run("conv", HeadConv(self.heads, self.conv), v, **facts))
+        return t.linear("out", join_heads(y.narrow(2, more, n)), place.dim, bias=self.projection_bias)
 
-    def _approximate(self, n: Number, tokens: Number, inner: Number) -> Iterator[Operation]:
-        """The rows of n tokens, with their padding `tokens`."""
-        m, h = self.landmarks, self.heads
-        content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
-        landmark_mixing: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
-        token_mixing: dict[str, Any] = content | {"reads": "N", "reads_tokens": n}
-        t = _NystromTensors(tokens, m, h, inner)
-        elements = 2 * tokens * inner
-        title = "Scale queries and keys 1/d_k^¼"
-        writes = msgspec.structs.replace(t.named("scale"), name=OUTPUT), t.named(_SCALED_KEYS)
-        tensors = Tensors((t.named("qkv"),) * 2, writes)
-        yield elementwise("scale", title, "multiply", elements, symbol="", tensors=tensors)
-        writes = msgspec.structs.replace(t.named("landmarks"), name=OUTPUT), t.named(_LANDMARK_KEYS)
-        tensors = Tensors((t.named("scale"), t.named(_SCALED_KEYS)), writes)
-        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": tensors}
-        yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
-        token_entries, landmark_entries = h * tokens * m, h * m * m
-        facts = landmark_mixing | {"tensors": t.scores("scale", _LANDMARK_KEYS)}
-        yield from _weights("query", "QK̃ᵀ", token_entries, tokens * m * inner, facts)
-        facts = landmark_mixing | {"tensors": t.scores("landmarks", _LANDMARK_KEYS)}
-        yield from _weights("landmark", "Q̃K̃ᵀ", landmark_entries, m * m * inner, facts, other_entries=token_entries)
-        earlier = token_entries + landmark_entries
-        facts = token_mixing | {"tensors": t.scores("landmarks", _SCALED_KEYS)}
-        yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, facts, other_entries=earlier)
-        values = t.named("qkv")
-        weights = t.weights("key_softmax", t.landmarks, t.tokens)
-        tensors = product(weights, values, (t.landmarks, t.inner), None, t.merged(values))
-        facts = token_mixing | {"tensors": tensors}
-        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **facts)
-        yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, saved=True)})
-        product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, saved=True)
-        first = t.weights("query_softmax", t.tokens, t.landmarks)
-        tensors = product(first, t.weights("inverse", t.landmarks, t.landmarks), first.shape)
-        facts = landmark_mixing | {"matrix": product_matrix, "tensors": tensors}
-        yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, **facts)
-        weights = t.weights("query_inverse", t.tokens, t.landmarks)
-        tensors = product(weights, t.named("key_weighted_sum"), (t.tokens, t.inner))
-        facts = landmark_mixing | {"symbol": "AV", "tensors": tensors}
-        yield matmul("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **facts)
+    def _by_landmarks(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, n: Number) -> Tensor:
+        """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V of n tokens with their padding: (B, H, P, K)."""
+        m, h, tokens = self.landmarks, self.heads, q.shape[2]
+        of_landmarks: dict[str, Any] = {"mixing": "global", "reads": "k", "reads_tokens": m, "heads": h}
+        of_landmarks["content_dependent"] = True
+        of_tokens = of_landmarks | {"reads": "N", "reads_tokens": n}
+        factor = {"factor": float(q.shape[-1]) ** -0.25}
+        q, k = (t.leaf("scale", scaled, x, options=factor, symbol="") for x in (q, k))
+        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
+        q_m, k_m = (t.leaf("landmarks", segment_means, x, options={"count": m}, **segment) for x in (q, k))
+        wide, small = h * tokens * m, h * m * m
+        query = self._weights(t, "query", q, k_m, wide, 0, of_landmarks)
+        landmark = self._weights(t, "landmark", q_m, k_m, small, wide, of_landmarks)
+        weigh = partial(t.leaf, "key.weighted_sum", product, title="Weighted sum softmax(Q̃Kᵀ)V", **of_tokens)
+        values = weigh(self._weights(t, "key", q_m, k, wide, wide + small, of_tokens), v)  # the weights live no longer
+        init = ("attention:multiples_of_identity", m, (7.0, 15.0, 13.0))
+        multiples = Weight((3, m, m), init, "multiples_3MM", learns=False)
+        facts = of_landmarks | {"matrix": matrix(small, wide + small, saved=True)}
+        options = {"iterations": self.iterations}
+        inverse = t.leaf("inverse", pseudo_inverse, landmark, weights=(multiples,), options=options, **facts)
+        facts = of_landmarks | {"matrix": matrix(wide, wide + 2 * small, saved=True)}
+        both = t.leaf("query_inverse", product, query, inverse, **facts)
+        title = "Weighted sum of the landmarks' values"
+        return t.leaf("weighted_sum", product, both, values, title=title, symbol="AV", **of_landmarks)
 
-    def _inverse(self, mixing: dict[str, Any]) -> Operation:
-        """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""
-        entries = self.heads * self.landmarks * self.landmarks
-        macs = 4 * self.iterations * entries * self.landmarks
-        step_flops = 3 * COSTS["add"] + COSTS["multiply"]
-        work = entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops)
-        title = "Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated"
-        # Of A the column sums and their maximum are saved, and six matrices a step: Z, AZ, two inner factors, ¼Z, …
-        a = Tensor("landmark_softmax", (self.heads, self.landmarks, self.landmarks))
-        made = (
-            Tensor("steps", (6 * self.iterations, *a.shape)),
-            Tensor("sums", (self.heads, self.landmarks)),
-            Tensor("most", (self.heads,)),
-        )
-        mixing["tensors"] = Tensors((a,), (Tensor(OUTPUT, a.shape),), (Saved(a.name),), made)
-        return matmul("inverse", title, macs, work=work, comparisons=self.heads * self.landmarks, **mixing)
-
-    def _convolution(self, tokens: Number, inner: Number, size: int, attended: str) -> Iterator[Operation]:
-        """The convolution of the values, and its sum with what the row `attended` gives."""
-        values = Tensors((Tensor("qkv", (tokens, inner)),), (Tensor(OUTPUT, (tokens, inner)),), (Saved("qkv"),))
-        local_facts: dict[str, Any] = {
-            "mixing": "local",
-            "reads": "w",
-            "reads_tokens": size,
-            "params": self.heads * size,
-            "tensors": values,
-        }
-        yield matmul("conv", "Convolution of the values", tokens * size * inner, **local_facts)
-        yield elementwise("add", "Add the convolution", "add", tokens * inner, of=(attended, "conv"))
+    @staticmethod
+    def _weights(  # noqa: PLR0913 - one formula, in its letters
+        t: Operations, name: str, q: Tensor, k: Tensor, entries: Number, alive: Number, mixing: dict[str, Any]
+    ) -> Tensor:
+        """softmax(QKᵀ), while earlier matrices of so many entries are alive."""
+        factors = {"query": "QK̃ᵀ", "landmark": "Q̃K̃ᵀ", "key": "Q̃Kᵀ"}[name]
+        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries, alive)}
+        x = t.leaf(f"{name}.scores", scores, q, k, options={"shared": 1}, title=f"Scores {factors}", **facts)
+        facts = mixing | {"matrix": matrix(entries, entries + alive, saved=True)}
+        return t.leaf(f"{name}.softmax", softmax, x, title=f"Softmax of {factors}", **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, padded = place.grid.total, self.padded(place.grid)
@@ -276,52 +226,43 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
             )
 
 
-def _weights(
-    path: str, factors: str, entries: Number, macs: Number, mixing: dict[str, Any], *, other_entries: Number = 0
-) -> Iterator[Operation]:
-    """Scores and softmax of one of the three products; earlier matrices of `other_entries` are alive."""
-    first, second = matrix(entries, other_entries), matrix(entries, entries + other_entries, saved=True)
-    yield matmul(f"{path}_scores", f"Scores {factors}", macs, attention_entries=entries, matrix=first, **mixing)
-    mixing = mixing | {"matrix": second, "tensors": None}
-    yield elementwise(f"{path}_softmax", f"Softmax of {factors}", "softmax", entries, **mixing)
+def projected(t: Functions, x: Tensor, table: Tensor) -> Tensor:
+    """Eᵀx: (B, H, N, K), (N, R) or (H, N, R) -> (B, H, R, K)."""
+    return table.mT @ x
 
 
-# Beside the rows' first outputs.
-_SCALED_KEYS: Final = "scaled keys"
-_LANDMARK_KEYS: Final = "landmark keys"
+def zeros_before(t: Functions, x: Tensor, *, count: int) -> Tensor:
+    """Zeros before the tokens: (B, N, D) -> (B, N', D)."""
+    return t.pad(x, (0, 0, count, 0)) if count else x
 
 
-class _NystromTensors(NamedTuple):
-    """P `tokens`, m `landmarks`, h `heads` of the width `inner` together; products copy heads beside each other."""
+def segment_means(t: Functions, x: Tensor, *, count: int) -> Tensor:
+    """The means of M segments: (B, H, P, K) -> (B, H, M, K)."""
+    return x.unflatten(2, (count, -1)).mean(3)
 
-    tokens: Number
-    landmarks: Number
-    heads: Number
-    inner: Number
 
-    def named(self, name: str) -> Tensor:
-        """Queries, keys, or their landmarks."""
-        tokens = self.landmarks if name in ("landmarks", _LANDMARK_KEYS, "key_weighted_sum") else self.tokens
-        return Tensor(name, (tokens, self.inner))
+def product(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """xy."""
+    return x @ y
 
-    def merged(self, read: Tensor) -> Strided | None:
-        """Means have their heads apart, and are not copied."""
-        landmarks = read.name in ("landmarks", _LANDMARK_KEYS)
-        return None if landmarks else merged_heads(read.shape, self.heads, read.shape[0])
 
-    def weights(self, name: str, rows: Number, columns: Number) -> Tensor:
-        return Tensor(name, (self.heads, rows, columns))
+def pseudo_inverse(t: Functions, a: Tensor, multiples: Tensor, *, iterations: int) -> Tensor:
+    """A⁺ of a softmax matrix A, iterated: Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))) (Xiong et al. 2021, equation 11).
 
-    def scores(self, queries: str, keys: str) -> Tensors:
-        """QKᵀ."""
-        q, k = self.named(queries), self.named(keys)
-        return product(q, k, (self.heads, q.shape[0], k.shape[0]), self.merged(q), self.merged(k))
+    Z starts from Aᵀ over A's largest column sum: (B, H, M, M) -> (B, H, M, M).
+    """
+    seven, fifteen, thirteen = (multiples.select(0, at) for at in range(3))
+    z = a.mT / a.sum(-2).amax(-1).unsqueeze(-1).unsqueeze(-1)
+    for _ in t.steps(iterations):
+        az = a @ z
+        z = (z * 0.25) @ (thirteen - az @ (fifteen - az @ (seven - az)))
+    return z
 
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
-class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
+class Inducing(Program, NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     """The attention of Set Transformer's ISAB: MH(X, H, H), H = MAB(I, X) (Lee et al. 2019, §3.1, equations 9, 10).
 
     N tokens X (special ones included), k learned points I, width d, h heads of width d_k. The points read all tokens,
@@ -352,6 +293,8 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
 
     non_causal_reason: ClassVar[str] = "every point reads all tokens, later ones too"
 
+    titles: ClassVar[Mapping[str, str]] = {"points": "Inducing points"}
+
     points: Annotated[Points, Letter("k")]
     """Number of inducing points k."""
     induce: Literal["mab", "attention"] = "mab"
@@ -368,47 +311,22 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     def label(self) -> str:
         return f"Induced attention ({self.points} points)"
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, k, d = place.grid.total, self.points, place.dim
-        shared: dict[str, Any] = {
-            "width": d,
-            "memory_width": d,
-            "inner": self.inner(d),
-            "heads": self.heads,
-            "bias": self.projection_bias,
-            "output": self.output_projection,
-            "fused": place.fused,
-        }
-        yield Operation(path="points", title="Inducing points", params=k * d, tensors=weights((k, d)))
-        induced = [
-            *CrossAttention(
-                queries=k,
-                keys=n,
-                reads="N",
-                learned=True,
-                raw_input="memory",
-                prefix="induced_",
-                label="points read tokens",
-                reads_from=("points", INPUT),
-                **shared,
-            ).rows()
-        ]
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        d = place.dim
+        attention = partial(
+            attend_to, inner=self.inner(d), heads=self.heads, bias=self.projection_bias, fused=place.fused,
+            output=d if self.output_projection else None,
+        )  # fmt: skip
+        points = t.leaf("points", itself, weights=(Weight((1, self.points, d)),))
+        induced = t.part("induced", "points read tokens")
+        read = attention(induced, points, x, reads="N")
         if self.induce == "mab":
-            induced += self._rest_of_mab(d)
-        yield from induced
-        shared["reads_from"] = (INPUT, induced[-1].path)
-        yield from CrossAttention(queries=n, keys=k, reads="k", label="tokens read points", **shared).rows()
-
-    def _rest_of_mab(self, d: Number) -> Iterator[Operation]:
-        """LN(Z + rFF(Z)), Z = LN(I + …), on k points."""
-        k = self.points
-        yield elementwise("induced_add", "Residual add (points)", "add", k * d, of=(BEFORE, "points"))
-        yield from norm(self.norm, "induced_norm", k, d)
-        both = ("induced_add" if self.norm == "none" else "induced_norm", "induced_act")
-        yield linear("induced_rff", "rFF (points)", k, d, d)
-        yield elementwise("induced_act", "rFF activation (points)", "relu", k * d)
-        yield elementwise("induced_rff_add", "rFF residual add (points)", "add", k * d, of=both)
-        yield from norm(self.norm, "induced_rff_norm", k, d)
+            rest, norms = t.part("induced", "points"), t.part("induced")
+            z = norms.norm("norm", rest.leaf("add", added, read, points, title="Residual add"), self.norm)
+            answer = rest.act("act", rest.linear("rff", z, d, title="rFF"), "relu", title="rFF activation")
+            read = rest.leaf("rff_add", added, z, answer, title="rFF residual add")
+            read = norms.norm("rff_norm", read, self.norm)
+        return attention(t.part("", "tokens read points"), x, read, reads="k")
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.points >= place.grid.total:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from xfcost.formulas.component import NormKind
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
@@ -30,11 +32,13 @@ class Weight(NamedTuple):
     """A parameter of a leaf."""
 
     shape: tuple[Number, ...]
-    init: str | float = "normal"
-    """How torch draws it (`torch_models/program.py`), or a constant."""
+    init: str | float | tuple[Any, ...] = "normal"
+    """How torch draws it (`torch_models/program.py`), a constant, or the function that makes it, with its arguments."""
     name: str = "weight"
     learns: bool = True
     """Is it a parameter, and not a buffer?"""
+    shared: str | None = None
+    """The table of the whole model that it is; None: it is the leaf's own."""
 
 
 class Linear(NamedTuple):
@@ -139,8 +143,146 @@ class Function(NamedTuple):
     options: Mapping[str, Any]
 
     def traced(self, t: Tape, *inputs: Symbolic) -> Any:
-        held = (t.weight(*one.shape, learns=one.learns) for one in self.weights)
+        held = (t.weight(*one.shape, learns=one.learns, shared=one.shared) for one in self.weights)
         return self.function(t, *inputs, *held, **self.options)
+
+
+class Rotary(NamedTuple):
+    """x·cos + x'·sin, x' holding the other column of each pair: (…, N, K) (Su et al. 2021, §3.2.2); angles are tables.
+
+    In a decode step the token is one of `tokens`.
+    """
+
+    tokens: Number
+    base: float
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        cos, sin = (t.held(x.shape[-2], x.shape[-1]) for _ in range(2))
+        return x * cos + x.roll(1, -1) * sin
+
+
+class FusedAttention(NamedTuple):
+    """softmax(QKᵀ·scale + bias)V in one kernel: (B, H, N, K), (B, H/J, M, K), (B, H/J, M, V) -> (B, H, N, V).
+
+    Queries, keys, values, the output, the bias and a log-sum-exp per query are saved; a boolean mask as zeros and -∞ of
+    the queries' type.
+    """
+
+    causal: bool
+    scale: float | None = None
+    """None is 1/√K."""
+    grouped: bool = False
+
+    def traced(self, t: Tape, q: Symbolic, k: Symbolic, v: Symbolic, bias: Symbolic | None = None) -> Symbolic:
+        args = (q, k, v, bias, 0.0, self.causal, self.scale)
+        y = t.call("aten::scaled_dot_product_attention", args, (*q.shape[:-1], v.shape[-1]), like=q)
+        entries = prod(q.shape[:-1]) * k.shape[-2]
+        t.cost("backward_macs", entries * (3 * q.shape[-1] + 2 * v.shape[-1]))
+        saved = (q, k, v, y, t.made(q.shape[:-1], q, type_="statistic"))
+        if bias is not None and not bias.is_floating_point():
+            bias = t.made(bias.shape, bias)
+        t.save(y, *saved, *(() if bias is None else (bias,)))
+        return y
+
+
+class KeyValueCache(NamedTuple):
+    """The cache of a decode step: (B, H, 1, K) and (B, H, 1, V) of a token -> those of the M tokens that it reads.
+
+    A ring of the last `rows` tokens of each of `classes` residue classes; it `grows` with the tokens that there are.
+    """
+
+    rows: Number
+    classes: Number = 1
+    grows: bool = True
+
+    def traced(self, t: Tape, *new: Symbolic) -> tuple[Symbolic, ...]:
+        elements = sum(one.numel() for one in new) // t.batch
+        per_token = elements if self.grows else 0
+        t.note(cache=Cached(elements * self.rows * self.classes, per_token))
+        t.cost("moved", elements * t.batch)
+        return tuple(t.past(*one.shape[:-2], self.rows, one.shape[-1]) for one in new)
+
+
+class LatentCache(NamedTuple):
+    """The same of a latent (B, 1, C) and a key (B, 1, 1, R) beside each other -> (B, 1, M, C + R)."""
+
+    rows: Number
+
+    def traced(self, t: Tape, latent: Symbolic, key: Symbolic) -> Symbolic:
+        width = latent.shape[-1] + key.shape[-1]
+        t.note(cache=Cached(width * self.rows, width))
+        t.cost("moved", width * t.batch)
+        return t.past(latent.shape[0], 1, self.rows, width)
+
+
+class TalkingHeads(NamedTuple):
+    """A map of the heads of each pair of tokens, without a copy of the matrix: (B, H, N, M) -> (B, H, N, M)."""
+
+    heads: Number
+
+    def traced(self, t: Tape, pairs: Symbolic) -> Symbolic:
+        weight, bias = t.weight(self.heads, self.heads), t.weight(self.heads)
+        t.note(weight_matrices=(WeightMatrix(self.heads, self.heads),))
+        mixed = weight.expand(pairs.shape[0], -1, -1) @ pairs.flatten(2) + bias.unsqueeze(-1)
+        return mixed.unflatten(2, pairs.shape[2:])
+
+
+class Absorbed(NamedTuple):
+    """Maps out of a latent of width C, on queries instead of on keys: (B, H, 1, K) -> (B, H, 1, C).
+
+    `to_values`: on what was read of the latents, (B, H, 1, C) -> (B, H, 1, V).
+    """
+
+    rank: Number
+    heads: Number
+    parts: tuple[Number, Number]
+    to_values: bool = False
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """What each call of its module is given."""
+        return {"values": self.to_values}
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        outputs = self.heads * sum(self.parts)
+        weight = t.weight(outputs, self.rank).unflatten(0, (self.heads, -1))
+        t.note(weight_matrices=(WeightMatrix(self.rank, outputs),))
+        keys, values = weight.split(self.parts, 1)
+        return x @ (values.mT if self.to_values else keys)
+
+
+class BucketBias(NamedTuple):
+    """A learned number per bucket of distances and head, of all pairs of N tokens: -> (H, N, N), a view (T5's).
+
+    In a decode step of the last token and all tokens: -> (H, 1, N).
+    """
+
+    buckets: Any
+    tokens: Number
+    heads: Number
+    causal: bool
+
+    def traced(self, t: Tape) -> Symbolic:
+        n, share = self.tokens, self.buckets.share
+        table = t.weight(self.buckets.count, self.heads, shared=share)
+        if t.decodes:
+            t.note(weights_read=WeightsRead(n * self.heads))
+            return t.take_rows(table, t.held(n)).transpose(0, 1).unsqueeze(1)
+        by_distance = t.take_rows(table, t.held(2 * n - 1)).transpose(0, 1)
+        return t.call("aten::flip", (by_distance,), (self.heads, n, n))
+
+
+class HeadConv(NamedTuple):
+    """A convolution of each head along the tokens, without bias: (B, H, N, K) -> (B, H, N, K)."""
+
+    heads: Number
+    size: Number
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        weight = t.weight(self.heads, 1, self.size, 1)
+        y = t.call("aten::convolution", (x, weight, None), x.shape, factors=(x, weight))
+        t.save(y, x)
+        return y
 
 
 class ExpertLinear(NamedTuple):

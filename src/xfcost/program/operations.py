@@ -5,13 +5,24 @@ A leaf is a named operation of a mechanism: one row of the ledger, one small mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xfcost.formulas.component import ActKind, Component, NormKind, Place, SubLayer
 from xfcost.ledger.units import Number
-from xfcost.program.leaves import Act, Bookkeeping, Function, Leaf, Linear, Made, Norm, Weight
-from xfcost.program.symbolic import Tensor
+from xfcost.program.leaves import (
+    Act,
+    Bookkeeping,
+    Function,
+    KeyValueCache,
+    LatentCache,
+    Leaf,
+    Linear,
+    Made,
+    Norm,
+    Weight,
+)
+from xfcost.program.symbolic import Shape, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +35,16 @@ class Functions(Protocol):
     def arange(self, count: Number, like: Tensor) -> Tensor:
         """0 to `count` - 1, on the device of `like`."""
 
+    def steps(self, count: Number) -> Iterable[int]:
+        """The numbers of the steps of a loop."""
+
     def eq(self, x: Tensor, y: Tensor) -> Tensor: ...
+    def later(self, x: Tensor) -> Tensor:
+        """Where keys come after their query, of scores (…, N, M): (N, M)."""
+
+    def pad(self, x: Tensor, sides: Sequence[Number]) -> Tensor:
+        """Zeros around the last axes, as torch.nn.functional.pad has them."""
+
     def take_rows(self, table: Tensor, index: Tensor) -> Tensor:
         """Rows of (R, D) by their numbers (…): (…, D)."""
 
@@ -70,6 +90,22 @@ class Operations:
         """Integers and truth values that a function of torch's side works out of x."""
         return self.run(name, Bookkeeping(function, outputs, options), x)
 
+    def cache(self, name: str, cache: KeyValueCache | LatentCache, *new: Tensor, title: str | None = None) -> Any:
+        """In a decode step, what earlier tokens left and this one adds; elsewhere the tensors as they are."""
+        return self.run(name, cache, *new, title=title) if self.decodes else new
+
+    def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
+        """Keys and values of the encoder's output: `compute` gives them. A decode step finds them in a cache."""
+        raise NotImplementedError
+
+    def buffer(self, name: str, function: str, shape: Shape, *arguments: Any, so_far: int | None = None) -> Tensor:
+        """A constant that a function of torch's side makes; in a decode step up to its token, along `so_far`."""
+        raise NotImplementedError
+
+    def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
+        """x (1, …) for each sample of `like`, as a view; x as it is where it is of samples."""
+        raise NotImplementedError
+
     def part(self, name: str, label: str | None = None, titles: Mapping[str, str] | None = None) -> Part:
         """The same for a part of the component: its leaves are `name.…`, their titles `… (label)`."""
         return Part(self, name, label, titles or {})
@@ -83,7 +119,17 @@ class Part(Operations):
 
     def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
         named = {"label": self.label, "title": self.titles.get(name)}
-        return self.whole.run(f"{self.name}.{name}", leaf, *inputs, **named | facts)
+        facts = facts | {"symbol": None} if self.name else facts
+        return self.whole.run(f"{self.name}.{name}" if self.name else name, leaf, *inputs, **named | facts)
 
     def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:
         return self.whole.component(f"{self.name}.{name}", component, place, *inputs)
+
+    def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
+        return self.whole.of_memory(f"{self.name}.{name}", compute, title)
+
+    def buffer(self, name: str, function: str, shape: Shape, *arguments: Any, so_far: int | None = None) -> Tensor:
+        return self.whole.buffer(f"{self.name}_{name}", function, shape, *arguments, so_far=so_far)
+
+    def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
+        return self.whole.per_sample(x, like)

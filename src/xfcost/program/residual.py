@@ -9,7 +9,7 @@ from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, O
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program, Tape
+from xfcost.program.tape import Program, Tape, memory_of
 
 
 def in_residual(
@@ -85,7 +85,7 @@ def component_rows(
         return component.decoding(place) if decodes else component.operations(place)
     tape = Tape(decodes=decodes)
     tokens = 1 if decodes else place.grid.total
-    in_residual(tape, component, residual, place, tape.input(tokens, place.dim))
+    in_residual(tape, component, residual, place, tape.input(tokens, place.dim), *memory_of(tape, component, place))
     return tape.rows.values()
 
 

@@ -7,6 +7,7 @@ strides, as torch decides it. What costs something is noted on the tape.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +43,7 @@ class Tensor(Protocol):
     def split(self, sizes: Sequence[Number], dim: int = 0) -> Sequence[Self]: ...
     def expand(self, *sizes: Number) -> Self: ...
     def __add__(self, other: Self | float) -> Self: ...
+    def __sub__(self, other: Self | float) -> Self: ...
     def __mul__(self, other: Self | float) -> Self: ...
     def __truediv__(self, other: Self | float) -> Self: ...
     def __matmul__(self, other: Self) -> Self: ...
@@ -53,6 +55,8 @@ class Tensor(Protocol):
     def topk(self, k: int, dim: int) -> tuple[Self, Self]: ...
     def gather(self, dim: int, index: Self) -> Self: ...
     def logical_not(self) -> Self: ...
+    def softmax(self, dim: int) -> Self: ...
+    def is_floating_point(self) -> bool: ...
     def masked_fill(self, mask: Self, value: float) -> Self: ...
 
 
@@ -111,14 +115,17 @@ def _lettered(size: Number) -> bool:
 class Symbolic:
     """A tensor without numbers."""
 
-    __slots__ = ("learns", "once", "raw", "shape", "storage", "strides", "tape")
+    __slots__ = ("learns", "offset", "once", "raw", "shape", "storage", "strides", "tape")
 
     def __init__(  # noqa: PLR0913 - what a tensor is
         self, tape: Tape, shape: Sequence[Number], storage: Storage, strides: Shape | None = None, *,
-        learns: bool = True, once: bool = False, raw: bool = False,
+        offset: Number = 0, learns: bool = True, once: bool = False, raw: bool = False,
     ) -> None:  # fmt: skip
         self.tape, self.shape, self.storage = tape, tuple(shape), storage
-        self.strides = contiguous_strides(self.shape) if strides is None else strides
+        # where only costs are asked for, sizes alone are known
+        self.strides = () if not tape.follows_memory else contiguous_strides(self.shape) if strides is None else strides
+        self.offset = offset
+        """Where it begins in its storage, in elements."""
         self.learns = learns
         """Does it need a gradient?"""
         self.once = once
@@ -145,16 +152,17 @@ class Symbolic:
     @property
     def is_contiguous(self) -> bool:
         """Does it lie in memory in the order of its axes, without gaps?"""
-        expected = contiguous_strides(self.shape)
-        return all(size == 1 or a == b for size, a, b in zip(self.shape, self.strides, expected, strict=True))
+        expected = contiguous_strides(self.shape) if self.strides else ()
+        return all(size == 1 or a == b for size, a, b in zip(self.shape, self.strides, expected, strict=False))
 
     # ── views, and copies where there is none ──
 
-    def view_of(self, shape: Sequence[Number], strides: Sequence[Number]) -> Symbolic:
-        """The same storage in another shape."""
+    def view_of(self, shape: Sequence[Number], strides: Sequence[Number], offset: Number = 0) -> Symbolic:
+        """The same storage in another shape, from `offset` elements further on."""
         return Symbolic(
-            self.tape, shape, self.storage, tuple(strides), learns=self.learns, once=self.once, raw=self.raw
-        )
+            self.tape, shape, self.storage, tuple(strides), offset=self.offset + offset,
+            learns=self.learns, once=self.once, raw=self.raw,
+        )  # fmt: skip
 
     def copied(self) -> Symbolic:
         """A copy that lies in memory in the order of its axes: another layout, which costs nothing by convention."""
@@ -166,7 +174,7 @@ class Symbolic:
     def reshape(self, *shape: Number) -> Symbolic:
         known = prod(size for size in shape if size != -1)
         sizes = tuple(self.numel() // known if size == -1 else size for size in shape)
-        strides = view_strides(self.shape, self.strides, sizes)
+        strides = view_strides(self.shape, self.strides, sizes) if self.strides else ()
         if strides is None:
             return self.copied().view_of(sizes, contiguous_strides(sizes))
         return self.view_of(sizes, strides)
@@ -179,12 +187,19 @@ class Symbolic:
         axis = dim % self.ndim
         known = prod(size for size in sizes if size != -1)
         inner = tuple(self.shape[axis] // known if size == -1 else size for size in sizes)
-        steps = [self.strides[axis] * step for step in contiguous_strides(inner)]
-        shape = (*self.shape[:axis], *inner, *self.shape[axis + 1 :])
-        return self.view_of(shape, (*self.strides[:axis], *steps, *self.strides[axis + 1 :]))
+        steps = [
+            step * contiguous for step in self.strides[axis : axis + 1] for contiguous in contiguous_strides(inner)
+        ]
+        return self._replaced(axis, inner, steps)
+
+    def _replaced(self, axis: int, sizes: Sequence[Number], steps: Sequence[Number], offset: Number = 0) -> Symbolic:
+        """The same with other sizes and strides in the place of an axis."""
+        shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
+        strides = (*self.strides[:axis], *steps, *self.strides[axis + 1 :])
+        return self.view_of(shape, strides, offset)
 
     def permute(self, *dims: int) -> Symbolic:
-        return self.view_of([self.shape[dim] for dim in dims], [self.strides[dim] for dim in dims])
+        return self.view_of([self.shape[dim] for dim in dims], [self.strides[dim] for dim in dims if self.strides])
 
     def transpose(self, dim0: int, dim1: int) -> Symbolic:
         dims = list(range(self.ndim))
@@ -197,26 +212,28 @@ class Symbolic:
 
     def unsqueeze(self, dim: int) -> Symbolic:
         axis = dim % (self.ndim + 1)
-        step = self.shape[axis] * self.strides[axis] if axis < self.ndim else 1
-        return self.view_of(
-            (*self.shape[:axis], 1, *self.shape[axis:]), (*self.strides[:axis], step, *self.strides[axis:])
-        )
+        steps = [
+            size * step for size, step in zip(self.shape[axis : axis + 1], self.strides[axis : axis + 1], strict=False)
+        ]
+        strides = (*self.strides[:axis], *(steps or [1]), *self.strides[axis:]) if self.strides else ()
+        return self.view_of((*self.shape[:axis], 1, *self.shape[axis:]), strides)
 
     def squeeze(self, dim: int) -> Symbolic:
         return self.select(dim, 0)
 
     def select(self, dim: int, index: int) -> Symbolic:
         axis = dim % self.ndim
-        return self.view_of(
-            (*self.shape[:axis], *self.shape[axis + 1 :]), (*self.strides[:axis], *self.strides[axis + 1 :])
-        )
+        place = index if index >= 0 else self.shape[axis] + index
+        return self._replaced(axis, (), (), place * self.strides[axis] if self.strides else 0)
 
     def narrow(self, dim: int, start: Number, length: Number) -> Symbolic:
         axis = dim % self.ndim
-        return self.view_of((*self.shape[:axis], length, *self.shape[axis + 1 :]), self.strides)
+        steps = self.strides[axis : axis + 1]
+        return self._replaced(axis, (length,), steps, start * steps[0] if steps else 0)
 
     def split(self, sizes: Sequence[Number], dim: int = 0) -> Sequence[Symbolic]:
-        return [self.narrow(dim, 0, size) for size in sizes]
+        starts = accumulate(sizes, initial=0)
+        return [self.narrow(dim, start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def chunk(self, chunks: int, dim: int = 0) -> Sequence[Symbolic]:
         whole = self.shape[dim]
@@ -226,16 +243,18 @@ class Symbolic:
 
     def expand(self, *sizes: Number) -> Symbolic:
         new = len(sizes) - self.ndim
-        old = zip((*[1] * new, *self.shape), (*[0] * new, *self.strides), sizes, strict=True)
-        made = [(size, step) if want in (-1, size) else (want, 0) for size, step, want in old]
-        return self.view_of([size for size, _ in made], [step for _, step in made])
+        shape = [own if size == -1 else size for own, size in zip((*[1] * new, *self.shape), sizes, strict=True)]
+        if not self.strides:
+            return self.view_of(shape, ())
+        old = zip((*[1] * new, *self.shape), (*[0] * new, *self.strides), shape, strict=True)
+        return self.view_of(shape, [step if size == wanted else 0 for size, step, wanted in old])
 
     # ── work ──
 
     def __add__(self, other: Symbolic | float) -> Symbolic:
         return self.tape.elementwise("add", self, other)
 
-    __radd__ = __sub__ = __add__
+    __radd__ = __sub__ = __rsub__ = __add__
 
     def __mul__(self, other: Symbolic | float) -> Symbolic:
         return self.tape.elementwise("mul", self, other)
@@ -280,6 +299,12 @@ class Symbolic:
         result = self.tape.call("aten::gather", (self, index), index.shape)
         self.tape.save(result, self, index)
         return result
+
+    def softmax(self, dim: int) -> Symbolic:
+        return self.tape.elementwise("softmax", self)
+
+    def roll(self, shifts: Number, dims: int) -> Symbolic:
+        return self.tape.call("aten::roll", (self,), self.shape)
 
     def logical_not(self) -> Symbolic:
         return self.tape.call("aten::logical_not", (self,), self.shape, type_="bool")

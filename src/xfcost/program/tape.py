@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, Final
 
 import msgspec
 
-from xfcost.formulas.component import Component, Place, SubLayer
+from xfcost.formulas.component import Component, Place, SubLayer, single_token
 from xfcost.formulas.operation_costs import COSTS, FREE
+from xfcost.formulas.rows import without_work
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import Type, width_of
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import Leaf
 from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast, contiguous_strides
-from xfcost.program.titles import SYMBOLS, TITLES
+from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
 _SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus"})
@@ -61,16 +63,36 @@ class Tape(Operations):
 
     # ── tensors ──
 
-    def input(self, *shape: Number, type_: Type = "model", learns: bool = True) -> Symbolic:
+    def input(self, *shape: Number, type_: Type = "model", learns: bool = True, raw: bool = True) -> Symbolic:
         """What comes into the component, (B, …)."""
         whole = (self.batch, *shape)
-        return Symbolic(self, whole, Storage(prod(whole), type_), learns=learns, raw=True)
+        return Symbolic(self, whole, Storage(prod(whole), type_), learns=learns, raw=raw)
 
-    def weight(self, *shape: Number, learns: bool = True) -> Symbolic:
-        """A parameter of the leaf that runs, or a buffer."""
-        if learns:
+    def weight(self, *shape: Number, learns: bool = True, shared: str | None = None) -> Symbolic:
+        """A parameter of the leaf that runs, a buffer, or a table that the whole model shares by its name."""
+        if shared is not None:
+            self.note(shared=shared)
+        elif learns:
             self.now.params += prod(shape)
         return Symbolic(self, shape, Storage(prod(shape), held=True), learns=learns, once=True)
+
+    def held(self, *shape: Number) -> Symbolic:
+        """A buffer: no activation of this pass."""
+        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=False, once=True)
+
+    def past(self, *shape: Number) -> Symbolic:
+        """What earlier steps left, (B, …)."""
+        return Symbolic(self, shape, Storage(prod(shape), held=True))
+
+    def steps(self, count: Number) -> Iterator[int]:
+        """The numbers of the steps of a loop; where only costs are asked for, one step stands for all of them."""
+        if self.follows_memory:
+            yield from range(count)
+            return
+        before = Counter(self.now.costs)
+        yield 0
+        for quantity, amount in self.now.costs.items():
+            self.now.costs[quantity] = before[quantity] + (amount - before[quantity]) * count
 
     def made(
         self, shape: Shape, *of: Symbolic, like: Symbolic | None = None, type_: Type = "model", raw: bool = False
@@ -115,6 +137,10 @@ class Tape(Operations):
             now.takes_input = now.takes_input or any(one.raw for one in factors)
         return result
 
+    def cost(self, quantity: str, amount: Number) -> None:
+        """A cost of the leaf that runs, where no operation of the table has it."""
+        self.now.costs[quantity] += amount
+
     def save(self, result: Symbolic, *tensors: Symbolic) -> None:
         """Autograd saves the storages of these for the gradient of the operation that made `result`."""
         if result.learns:
@@ -146,6 +172,16 @@ class Tape(Operations):
     def eq(self, x: Symbolic, y: Symbolic) -> Symbolic:
         return self.call("aten::eq", (x, y), broadcast(x.shape, y.shape), type_="bool")
 
+    def later(self, x: Symbolic) -> Symbolic:
+        """A mask that every pass makes."""
+        return Symbolic(self, x.shape[-2:], Storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
+
+    def pad(self, x: Symbolic, sides: Sequence[Number]) -> Symbolic:
+        more = [one + other for one, other in zip(sides[::2], sides[1::2], strict=True)][::-1]
+        first = x.ndim - len(more)
+        padded = tuple(size + n for size, n in zip(x.shape[first:], more, strict=True))
+        return self.call("aten::constant_pad_nd", (x,), (*x.shape[:first], *padded))
+
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
         result = self.call("aten::index", (table, index), (*index.shape, table.shape[-1]))
         self.save(result, index)
@@ -159,6 +195,13 @@ class Tape(Operations):
 
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""
+        if a.ndim == 2 < b.ndim:  # noqa: PLR2004 - as torch folds a matrix times many
+            return self.product(b.mT, a.mT).mT.contiguous()
+        if b.ndim == 2 < a.ndim:  # noqa: PLR2004
+            merged = [a.reshape(-1, a.shape[-1]), b]
+            result = self.call("aten::matmul", (a, b), (*a.shape[:-1], b.shape[-1]), factors=(a, b))
+            self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
+            return result
         batch = broadcast(a.shape[:-2], b.shape[:-2])
         merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
         result = self.call("aten::matmul", (a, b), (*batch, a.shape[-2], b.shape[-1]), factors=(a, b))
@@ -184,13 +227,32 @@ class Tape(Operations):
         tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
         return self.made((self.batch, tokens, width), *inputs)
 
+    def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
+        before = len(self.rows)
+        given = compute()
+        if self.decodes:
+            for path in [*self.rows][before:]:
+                self.rows[path] = without_work(self.rows[path])
+            elements = sum(one.numel() for one in given) // self.batch
+            self.rows[name] = Operation(path=name, title=title, cache=Cached(elements, cross_attention=True))
+        return given
+
+    def buffer(self, name: str, function: str, shape: Shape, *arguments: Any, so_far: int | None = None) -> Any:
+        return self.held(*shape)
+
+    def per_sample(self, x: Any, like: Any) -> Any:
+        if not x.once or like.once:
+            return x
+        of_each: Symbolic = x.expand(like.shape[0], *x.shape[1:])
+        of_each.once = False
+        return of_each
+
     def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
         if isinstance(component, Program):
             return component.skip(self, given, own, place)
-        rows = list(component.shortcut(place))
+        rows = list(component.shortcut(single_token(place) if self.decodes else place))
         self.rows |= {row.path: row for row in rows}
-        grid, width = component.out(place)
-        return self.made((self.batch, grid.total, width), given) if rows else own
+        return self.leaving(component, place, given) if rows else own
 
     def run(
         self, name: str, leaf: Leaf, *inputs: Any, title: str | None = None, label: str | None = None, **facts: Any
@@ -211,7 +273,7 @@ class Tape(Operations):
             costs["backward_macs"] = now.costs["backward_macs"]
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
-        stated = {"params": now.params, "symbol": SYMBOLS.get(last), "once": all(one.once for one in tensors)}
+        stated = {"params": now.params, "once": all(one.once for one in tensors)}
         stated |= {"takes_input": now.takes_input or None}
         self.rows[path] = Operation(
             path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
@@ -224,15 +286,16 @@ class Tape(Operations):
             if not one.storage.held and not one.storage.saved:
                 one.storage.saved = True
                 self.saved[path] += one.storage.elements * width_of(one.storage.type, self.element)
-        seen = {(id(one.storage), one.shape, one.strides): one for one in tensors if not one.storage.held}
+        seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
         self.operands[path] += sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
 
 
 def _in_order_of(like: Symbolic, shape: Shape) -> Shape:
     """Strides without gaps, with the axes in the order in which those of `like` lie in memory."""
-    if len(like.shape) != len(shape):
+    if len(like.strides) != len(shape):
         return contiguous_strides(shape)
-    order = sorted(range(len(shape)), key=lambda axis: (-like.strides[axis], axis))
+    outermost = prod(shape) + 1  # an axis along which a view repeats itself
+    order = sorted(range(len(shape)), key=lambda axis: (-(like.strides[axis] or outermost), axis))
     dense = contiguous_strides(tuple(shape[axis] for axis in order))
     return tuple(dense[order.index(axis)] for axis in range(len(shape)))
 
@@ -243,8 +306,11 @@ class Program(Component, frozen=True):
     titles: ClassVar[Mapping[str, str]] = NO_TITLES
     """Titles of leaves by name, where these differ from `titles.py`."""
 
+    decodes: ClassVar[bool] = False
+    """Has a mixer's program a decode step?"""
+
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        """(B, N, D) -> (B, N', D')."""
+        """(B, N, D) -> (B, N', D'); behind the place the encoder's output (B, M, E), where it is read."""
         raise NotImplementedError
 
     def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
@@ -256,8 +322,15 @@ class Program(Component, frozen=True):
         return place.grid.total, place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        tape = Tape()
-        tape.component("", self, place, tape.input(*self.entering(place)))
+        return self._rows(place, Tape(), self.entering(place))
+
+    def step(self, place: Place) -> Iterator[Operation]:
+        if not self.decodes:
+            return super().step(place)  # type: ignore[misc,no-any-return]  # a mixer's, which refuses
+        return self._rows(place, Tape(decodes=True), (1, place.dim))
+
+    def _rows(self, place: Place, tape: Tape, shape: Shape) -> Iterator[Operation]:
+        tape.component("", self, place, tape.input(*shape), *memory_of(tape, self, place))
         return iter(tape.rows.values())
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
@@ -265,3 +338,16 @@ class Program(Component, frozen=True):
         x = tape.input(*self.entering(place))
         self.skip(tape, x, x, place)
         return iter(tape.rows.values())
+
+
+def itself(t: Operations, weight: Tensor) -> Tensor:
+    """A learned table, as it is."""
+    return weight
+
+
+def memory_of(tape: Tape, component: Component, place: Place) -> list[Symbolic]:
+    """The encoder's output (B, M, E), where the component reads it."""
+    if not getattr(component, "reads_memory", False):
+        return []
+    memory = place.memory or place.grid
+    return [tape.input(memory.total, place.memory_dim or place.dim, raw=False)]

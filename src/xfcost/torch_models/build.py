@@ -133,7 +133,7 @@ class SubLayerModel(nn.Module):
         residual: Any = part.residual
         self.sublayer = component, residual, (place := part.place)
         decodes = maker.cache_batch is not None
-        leaves = Maker(self, lambda: maker.module(part), decodes=decodes)
+        leaves = Maker(self, lambda: maker.module(part), cache_batch=maker.cache_batch)
         in_residual(leaves, *self.sublayer, leaves.input(1 if decodes else place.grid.total, place.dim))
         self.runner = Runner(self, decodes=decodes)
         # in a tuple, so that torch does not register the tables as parameters of the sub-layer

@@ -13,18 +13,37 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from xfcost.formulas.component import Component, Place, SubLayer, single_token
-from xfcost.program.leaves import Act, Bookkeeping, ExpertLinear, Function, Leaf, Linear, Norm, Weight
+from xfcost.program.leaves import (
+    Absorbed,
+    Act,
+    Bookkeeping,
+    BucketBias,
+    ExpertLinear,
+    Function,
+    FusedAttention,
+    HeadConv,
+    KeyValueCache,
+    LatentCache,
+    Leaf,
+    Linear,
+    Norm,
+    Rotary,
+    TalkingHeads,
+    Weight,
+)
 from xfcost.program.operations import Operations
-from xfcost.program.tape import Program, Tape
-from xfcost.torch_models.shared import experts, leaves
+from xfcost.program.tape import Program, Tape, memory_of
+from xfcost.torch_models.shared import attention, cache, experts, leaves
 from xfcost.torch_models.shared.norms import norm
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "normal": partial(nn.init.normal_, std=0.02),
     "zeros": nn.init.zeros_,
     "ones": nn.init.ones_,
+    "low_rank": lambda tensor: nn.init.normal_(tensor, std=tensor.shape[-1] ** -0.5),  # Wang et al. 2020, theorem 2
 }
 
 
@@ -38,6 +57,13 @@ class Functions:
     def arange(count: int, like: Tensor) -> Tensor:
         return torch.arange(count, device=like.device)
 
+    pad = staticmethod(functional.pad)
+    steps = range
+
+    @staticmethod
+    def later(x: Tensor) -> Tensor:
+        return torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+
     @staticmethod
     def take_rows(table: Tensor, index: Tensor) -> Tensor:
         return table[index]
@@ -46,23 +72,31 @@ class Functions:
 class FunctionLeaf(nn.Module):
     """A function of tensors, with the parameters of its leaf."""
 
-    def __init__(self, leaf: Function) -> None:
+    def __init__(self, leaf: Function, tables: leaves.Tables) -> None:
         super().__init__()
         self.function, self.options = leaf.function, leaf.options
         self.names = [weight.name for weight in leaf.weights]
+        self.tables = tuple(tables[weight.shared] if weight.shared else None for weight in leaf.weights)
         for weight in leaf.weights:
             made = _drawn(weight)
+            if weight.shared:
+                continue
             if weight.learns:
                 self.register_parameter(weight.name, made)
             else:
-                self.register_buffer(weight.name, made.data)
+                self.register_buffer(weight.name, made.data, persistent=not isinstance(weight.init, tuple))
 
     def forward(self, *inputs: Any) -> Any:
-        held = (getattr(self, name) for name in self.names)
+        held = (
+            table.weight if table else getattr(self, name) for name, table in zip(self.names, self.tables, strict=True)
+        )
         return self.function(Functions, *inputs, *held, **self.options)
 
 
 def _drawn(weight: Weight) -> nn.Parameter:
+    if isinstance(weight.init, tuple):
+        function, *arguments = weight.init
+        return nn.Parameter(named(function)(*arguments))
     by = INITS[weight.init] if isinstance(weight.init, str) else partial(nn.init.constant_, val=weight.init)
     return leaves.drawn(*weight.shape, by=by)
 
@@ -78,15 +112,34 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Linear: lambda leaf, x: leaves.Linear(x.shape[-1], leaf.outputs, bias=leaf.bias),
     Norm: lambda leaf, x: norm(leaf.kind, x.shape[-1]),
     Act: lambda leaf, _: _ACTIVATIONS[leaf.kind](),
-    Function: lambda leaf, *_: FunctionLeaf(leaf),
     ExpertLinear: lambda leaf, x, *counts: (experts.ExpertLinear if counts else experts.SlotLinear)(
         leaf.experts, x.shape[-1], leaf.outputs, bias=leaf.bias
     ),
-    Bookkeeping: lambda leaf, *_: leaves.Leaf(_named(leaf.function), **leaf.options),
+    Bookkeeping: lambda leaf, *_: leaves.Leaf(named(leaf.function), **leaf.options),
+    FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),
+    HeadConv: lambda leaf, _: attention.HeadConvolution(leaf.heads, leaf.size),
+    TalkingHeads: lambda leaf, _: attention.TalkingHeads(leaf.heads, leaf.heads),
+    Absorbed: lambda leaf, _: attention.Absorbed(leaf.rank, leaf.heads, leaf.parts),
+}
+# The same of leaves that depend on the run: its shared tables, the batch of its caches in a decode step.
+IN_A_RUN: Final[dict[type[Any], Callable[..., Any]]] = {
+    Function: lambda maker, leaf, *_: FunctionLeaf(leaf, maker.tables),
+    Rotary: lambda maker, leaf, x: (attention.RotaryAtPosition if maker.decodes else attention.Rotary)(
+        leaf.tokens, x.shape[-1], leaf.base
+    ),
+    BucketBias: lambda maker, leaf: (attention.BucketBiasAtPosition if maker.decodes else attention.BucketBias)(
+        leaf.buckets, leaf.tokens, leaf.heads, maker.table(leaf.buckets.share), causal=leaf.causal
+    ),
+    KeyValueCache: lambda maker, leaf, k, v: cache.KeyValueCache(
+        maker.cache_batch, k.shape[1], leaf.rows, (k.shape[-1], v.shape[-1]), classes=leaf.classes
+    ),
+    LatentCache: lambda maker, leaf, latent, key: cache.LatentCache(
+        maker.cache_batch, leaf.rows, latent.shape[-1] + key.shape[-1]
+    ),
 }
 
 
-def _named(function: str) -> Callable[..., Any]:
+def named(function: str) -> Callable[..., Any]:
     """A function of `torch_models/shared`, as "file:function"."""
     file, _, name = function.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"xfcost.torch_models.shared.{file}"), name)
@@ -100,15 +153,33 @@ class Maker(Tape):
     """
 
     def __init__(
-        self, module: nn.Module, inner: Callable[[], nn.Module] | None = None, *, decodes: bool = False
+        self, module: nn.Module, inner: Callable[[], nn.Module] | None = None, *,
+        tables: leaves.Tables = leaves.NO_TABLES, cache_batch: int | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(decodes=decodes)
-        self.module, self.inner = module, inner
+        super().__init__(decodes=cache_batch is not None)
+        self.module, self.inner, self.tables, self.cache_batch = module, inner, tables, cache_batch
+
+    def table(self, share: str | None) -> leaves.Table | None:
+        """The shared table of a name."""
+        return None if share is None else self.tables[share]
 
     def run(self, name: str, leaf: Leaf, *inputs: Any, **facts: Any) -> Any:
         if name.replace(".", "_") not in self.rows:
-            self._add(name, MODULES[type(leaf)](leaf, *inputs))
+            kind = type(leaf)
+            made = IN_A_RUN[kind](self, leaf, *inputs) if kind in IN_A_RUN else MODULES[kind](leaf, *inputs)
+            self._add(name, made)
         return super().run(name, leaf, *inputs, **facts)
+
+    def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
+        given = super().of_memory(name, compute, title)
+        if self.cache_batch is not None:
+            *shape, width = given[0].shape[1:]
+            self._add(name, cache.MemoryCache(self.cache_batch, *shape, width, value_width=given[1].shape[-1]))
+        return given
+
+    def buffer(self, name: str, function: str, shape: Any, *arguments: Any, so_far: int | None = None) -> Any:
+        self.module.register_buffer(name, named(function)(*arguments), persistent=False)
+        return super().buffer(name, function, shape, *arguments, so_far=so_far)
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         if self.inner is None:
@@ -135,20 +206,40 @@ class Maker(Tape):
         owner.add_module(last, leaf)
 
 
+NO_OPTIONS: Final[dict[str, Any]] = {}
 _SHORTCUTS: Final = ("residual_projection", "residual_pool")
 
 
 class Runner(Operations):
     """Runs the leaves of a module."""
 
-    def __init__(self, module: nn.Module, *, decodes: bool = False) -> None:
+    def __init__(self, module: Any, *, decodes: bool = False) -> None:
         self.module, self.decodes = module, decodes
+        self.reads_memory = False
+        """Is a decode step given the encoder's output, to keep what all steps read of it?"""
 
     def run(self, name: str, leaf: Leaf, *inputs: Any, **facts: Any) -> Any:
-        return self.module.get_submodule(name)(*inputs)
+        options = leaf.options if isinstance(leaf, Absorbed) else NO_OPTIONS
+        return self.module.get_submodule(name)(*inputs, **options)
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         return self.module.get_submodule(name)(*inputs)
+
+    def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
+        if not self.decodes:
+            return compute()
+        kept = self.module.get_submodule(name)
+        if self.reads_memory:
+            kept.keys, kept.values = compute()
+        found: tuple[Any, ...] = kept()
+        return found
+
+    def buffer(self, name: str, function: str, shape: Any, *arguments: Any, so_far: int | None = None) -> Any:
+        buffer = getattr(self.module, name)
+        return buffer.narrow(so_far, 0, self.module.position + 1) if self.decodes and so_far is not None else buffer
+
+    def per_sample(self, x: Any, like: Any) -> Any:
+        return x.expand(like.shape[0], *x.shape[1:])
 
     def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
         if isinstance(component, Program):
@@ -158,17 +249,28 @@ class Runner(Operations):
         return stream if pool is None else pool(stream)
 
 
-class ProgramModule(nn.Module):
+class ProgramModule(cache.Positioned):
     """The module of a program: (B, N, D) -> (B, N', D'). In a decode step (B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, config: Program, place: Place, cache_batch: int | None = None) -> None:
+    def __init__(
+        self, config: Program, place: Place, tables: leaves.Tables = leaves.NO_TABLES, cache_batch: int | None = None
+    ) -> None:
         super().__init__()
         decodes = cache_batch is not None
         self.config, self.place = config, single_token(place) if decodes and config.token_wise else place
-        maker = Maker(self, decodes=decodes)
+        maker = Maker(self, tables=tables, cache_batch=cache_batch)
         maker.titles = config.titles
-        config.forward(maker, maker.input(*config.entering(self.place)), self.place)
-        self.runner = Runner(self, decodes=decodes)
+        shape = (1, place.dim) if decodes else config.entering(self.place)
+        config.forward(maker, maker.input(*shape), self.place, *memory_of(maker, config, place))
+        self.decodes, self.runner = decodes, Runner(self, decodes=decodes)
 
     def forward(self, x: Tensor, *memory: Tensor) -> Any:
+        if self.decodes and not memory:  # it finds what it reads of the encoder in a cache
+            memory = (None,) * getattr(self.config, "reads_memory", False)  # type: ignore[assignment]
         return self.config.forward(self.runner, x, self.place, *memory)
+
+    def read_memory(self, memory: Tensor) -> None:
+        """Keep what all decode steps read of the encoder's output (B, M, E)."""
+        self.runner.reads_memory = True
+        self(memory.new_zeros(len(memory), 1, self.place.dim), memory)
+        self.runner.reads_memory = False

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
-from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, join_heads, split_groups, split_heads, with_zeros
 from xfcost.torch_models.shared.windows import block_mask, cut_blocks, merged_blocks
@@ -48,7 +48,7 @@ class BlockSparseAttention(nn.Module):
     def __init__(self, config: BlockSparse, place: Place) -> None:
         super().__init__()
         self.inner = (
-            FullAttention(config.as_full(), place) if config.is_full(place.grid) else SparseBlocks(config, place)
+            ProgramModule(config.as_full(), place) if config.is_full(place.grid) else SparseBlocks(config, place)
         )
 
     def forward(self, x_BND: Tensor) -> Tensor:

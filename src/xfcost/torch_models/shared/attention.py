@@ -7,6 +7,7 @@ head width, V width of values, T = 2N-1 distances between two tokens, R rows of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from xfcost.torch_models.shared.leaves import (
     Softmax,
     Table,
     TableUser,
+    Uninitialised,
     WeightedSum,
     causal_mask,
     grouped_product,
@@ -56,7 +58,7 @@ class Core(nn.Module):
         self.fused = fused
         self.mask = Leaf(causal_mask) if causal and not fused else mask
         if fused:
-            self.attention = Fused(causal=causal, scaled=scaled, grouped=shared > 1)
+            self.attention = Fused(causal=causal, scale=None if scaled else 1.0, grouped=shared > 1)
             return
         self.scale = Scale(head_dim**-0.5) if scaled else None
         self.scores = Scores() if shared == 1 else Leaf(grouped_scores, shared=shared)
@@ -205,6 +207,39 @@ class GroupedHeads(nn.Module):
         if self.rotary is None:
             return q_BHNK, k_BGNK, v_BGNV
         return self.rotary(q_BHNK), self.rotary(k_BGNK), v_BGNV
+
+
+class TalkingHeads(Linear):
+    """Mixes the heads of each token pair without copying the matrix: (B, H, N, M) -> (B, H, N, M)."""
+
+    def forward(self, pairs_BHNM: Tensor) -> Tensor:
+        weight_BHH = self.weight.expand(len(pairs_BHNM), -1, -1)
+        mixed_BHX = weight_BHH @ pairs_BHNM.flatten(2) + self.bias.unsqueeze(-1)
+        return mixed_BHX.unflatten(2, pairs_BHNM.shape[2:])
+
+
+class Absorbed(Linear):
+    """The maps out of the latent, on queries, (B, H, 1, K) -> (B, H, 1, C), and on outputs: -> (B, H, 1, V)."""
+
+    def __init__(self, rank: int, heads: int, parts: tuple[int, int]) -> None:
+        super().__init__(rank, heads * sum(parts), bias=False)
+        self.heads, self.parts = heads, parts
+
+    def forward(self, x_BH1X: Tensor, *, values: bool = False) -> Tensor:
+        to_keys_HKC, to_values_HVC = self.weight.unflatten(0, (self.heads, -1)).split(self.parts, dim=1)
+        return x_BH1X @ (to_values_HVC.transpose(1, 2) if values else to_keys_HKC)
+
+
+class HeadConvolution(Uninitialised, nn.Conv2d):
+    """A convolution of each head's values along the tokens: (B, H, N, K) -> (B, H, N, K)."""
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)
+
+
+def multiples_of_identity(size: int, factors: Sequence[float]) -> Tensor:
+    """Factors times the identity matrix: (F, M, M)."""
+    return torch.tensor(factors)[:, None, None] * torch.eye(size)
 
 
 class Reading(nn.Module):

@@ -56,6 +56,23 @@ class KeyValueCache(Cache):
         return tuple(cache[:, :, same_class][:, :, written] for cache in (self.keys_BGSK, self.values_BGSV))  # type: ignore[return-value]
 
 
+class LatentCache(Cache):
+    """Stores a token's latent (B, 1, C) and rotary key (B, 1, 1, R) -> those of M tokens, (B, 1, M, C + R)."""
+
+    latents_BNX: Tensor
+
+    def __init__(self, batch: int, tokens: int, width: int) -> None:
+        super().__init__()
+        self.add_buffer("latents_BNX", batch, tokens, width)
+
+    def forward(self, latent_B1C: Tensor, key_B11R: Tensor) -> Tensor:
+        width = latent_B1C.shape[-1]
+        index = torch.arange(self.position, self.position + 1, device=latent_B1C.device)
+        self.latents_BNX[..., :width].index_copy_(1, index, latent_B1C)
+        self.latents_BNX[..., width:].index_copy_(1, index, key_B11R.squeeze(1))
+        return self.latents_BNX[:, : self.position + 1].unsqueeze(1)
+
+
 class MemoryCache(Cache):
     """Keys (B, …, M, K) and values of the encoder's M tokens, computed once. `value_width` defaults to K."""
 

@@ -149,15 +149,14 @@ def causal_mask(scores: Tensor, *, memory: int = 0) -> Tensor:
 
 
 class Fused(nn.Module):
-    """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no score matrix if the device has such a kernel.
+    """softmax(QKᵀ·scale + bias)V in one kernel, which keeps no score matrix if the device has such a kernel.
 
-    `grouped`: several query heads read one head of keys and values.
+    The scale is 1/√K by default. `grouped`: several query heads read one head of keys and values.
     """
 
-    def __init__(self, *, causal: bool = False, scaled: bool = True, grouped: bool = False) -> None:
+    def __init__(self, *, causal: bool = False, scale: float | None = None, grouped: bool = False) -> None:
         super().__init__()
-        self.causal, self.grouped = causal, grouped
-        self.scale = None if scaled else 1.0  # None is 1/√K
+        self.causal, self.grouped, self.scale = causal, grouped, scale
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.scaled_dot_product_attention(
