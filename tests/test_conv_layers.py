@@ -207,7 +207,7 @@ def test_scales_stand_where_the_formula_has_them(residual):
     model, x_BND = sublayer(Mlp(), where, residual), tokens_of(where.grid)
 
     def scaled(y_BND):
-        own = model.residual_layer_scale
+        own = getattr(model, "residual_layer_scale", None)
         return (y_BND if own is None else y_BND * own.weight) * (residual.factor or 1)
 
     f, norm = model.inner, model.residual_norm

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import gcd
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
@@ -17,7 +17,6 @@ from xfcost.formulas.component import (
     Letter,
     NormKind,
     Number,
-    Operation,
     Place,
     Side,
     Sources,
@@ -32,21 +31,22 @@ from xfcost.formulas.conv_kernel import (
     check_mean_pool,
     kernel_in_letters,
     kernel_of,
-    pooling,
     unread_note,
 )
 from xfcost.formulas.letters import patches_in_letters
-from xfcost.formulas.rows import convolution, elementwise, linear, move, norm
-from xfcost.formulas.tensors import reading, view
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes, sides_text
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
+from xfcost.ledger.quantization import WeightMatrix
+from xfcost.program.convolution import convolution, in_rows, on_grid, pool
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Shape, Tensor
+from xfcost.program.tape import Program
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
+class Patch(Program, Embed, frozen=True, kw_only=True, tag="patch"):
     """A P×P convolution of stride P (Dosovitskiy et al. 2021, §3.1; Liu et al. 2021, §3.1).
 
     projection   N·(P²·C)·d MACs, (P²·C + β)·d parameters, N = (H/P)·(W/P) tokens, C channels
@@ -91,14 +91,18 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     def sources(self, place: Place) -> Sources:
         return Sources(kernel=kernel_of(place.grid, self.size, self.size, 0))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, d = self.out(place)
-        row = linear("projection", "Patch projection", grid.tokens, self.size**2 * place.dim, d, bias=self.bias)
-        yield reading(row, writes=(Tensor(OUTPUT, (grid.tokens, d), by_channel=True),))
-        yield from norm(self.norm, "norm", grid.tokens, d)
+    titles: ClassVar[Mapping[str, str]] = {"projection": "Patch projection"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        (grid, width), kernel = self.out(place), kernel_of(place.grid, self.size, self.size, 0)
+        image, matrix = on_grid(x, place.grid.sides), WeightMatrix(self.size**2 * place.dim, width)
+        y = convolution(
+            t, "projection", image, width, kernel, grid.sides, bias=self.bias, overlaps=False, weight_matrices=(matrix,)
+        )
+        return t.norm("norm", in_rows(y), self.norm)
 
 
-class KernelEmbed(Embed, frozen=True, kw_only=True):
+class KernelEmbed(Program, Embed, frozen=True, kw_only=True):
     """A kernel that slides over the grid."""
 
     if TYPE_CHECKING:
@@ -164,22 +168,13 @@ class ConvEmbed(KernelEmbed, frozen=True, kw_only=True, tag="conv"):
         width = place.out_dim if self.channels is None else self.channels
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, width = self.out(place)
-        kernel = self.kernel(place)
-        yield convolution(
-            "conv",
-            "Convolution" if self.groups == 1 else "Grouped convolution",
-            (place.grid.tokens, place.dim),
-            (grid.tokens, width),
-            kernel.sides,
-            groups=self.groups,
-            bias=self.bias,
-            overlaps=kernel.overlaps,
-        )
-        yield from norm(self.norm, "norm", grid.tokens, width)
-        if self.act != "none":
-            yield elementwise("act", "Activation", self.act, grid.tokens * width)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        (grid, width), kernel = self.out(place), self.kernel(place)
+        y = convolution(
+            t, "conv", on_grid(x, place.grid.sides), width, kernel, grid.sides, groups=self.groups, bias=self.bias,
+            overlaps=kernel.overlaps, title="Convolution" if self.groups == 1 else "Grouped convolution",
+        )  # fmt: skip
+        return t.act("act", t.norm("norm", in_rows(y), self.norm), self.act)
 
 
 class Pool(KernelEmbed, frozen=True, kw_only=True, tag="pool"):
@@ -210,12 +205,12 @@ class Pool(KernelEmbed, frozen=True, kw_only=True, tag="pool"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        read, written = (grid.tokens * place.dim for grid in (place.grid, self.out(place)[0]))
-        yield pooling("pool", self.form, self.kernel(place), written, read)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        sides = self.out(place)[0].sides
+        return in_rows(pool(t, "pool", on_grid(x, place.grid.sides), self.form, self.kernel(place), sides))
 
 
-class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
+class Fold(Program, Embed, frozen=True, kw_only=True, tag="fold"):
     """N tokens in raster order on the grid nearest to a square: 128 on 8×16, 4096 on 64×64. A view: nothing moves.
 
     An N that makes no grid between 1:1 and 2:1 is refused, as it is for images.
@@ -238,16 +233,22 @@ class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
         sides = near_square(place.grid.sides[0]) or place.grid.sides
         return place.grid._replace(sides=sides), place.dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        unchanged = Tensors((Tensor(BEFORE, (place.grid.total, place.dim)),))
-        yield move("fold", "Lay the sequence out on a grid", tensors=unchanged)
+    titles: ClassVar[Mapping[str, str]] = {"fold": "Lay the sequence out on a grid"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return t.leaf("fold", unchanged, x)
+
+
+def unchanged(t: Functions, x: Tensor) -> Tensor:
+    """Tokens of a grid are in raster order."""
+    return x
 
 
 # Longer than any padding, so that no convolution before it refuses it.
 _ANY: Final = 2**20
 
 
-class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
+class FoldAxis(Program, Embed, frozen=True, kw_only=True, tag="fold_axis"):
     """The last axis of the grid, X long, goes into the width: Y×X tokens of width d become Y of width X·d.
 
     A view, since the X tokens of a row are adjacent in raster order; behind a convolution, whose output lies channel by
@@ -274,15 +275,18 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
         side = place.grid.sides[-1]
         return Sources(lambda token: range(token * side, (token + 1) * side))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        shape = (place.grid.total, place.dim)
-        alone = place.grid.sides[-1] == 1 or place.dim == 1  # one of the two axes that become one
-        folded = Tensor(OUTPUT, shape, view_of=BEFORE, token_by_token=not alone)
-        tensors = Tensors((Tensor(BEFORE, shape),), (folded,))
-        yield move("fold", "Fold the last axis into the width", tensors=tensors)
+    titles: ClassVar[Mapping[str, str]] = {"fold": "Fold the last axis into the width"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return t.leaf("fold", side_by_side, x, options={"tokens": self.out(place)[0].total})
 
 
-class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
+def side_by_side(t: Functions, x: Tensor, tokens: Number) -> Tensor:
+    """Runs of tokens as one each: (B, N·X, D) -> (B, N, X·D)."""
+    return x.unflatten(1, (tokens, x.shape[1] // tokens)).flatten(2)
+
+
+class Pixels(Program, Embed, frozen=True, kw_only=True, tag="pixels"):
     """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work.
 
     Of a video, every pixel of every frame.
@@ -290,12 +294,18 @@ class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
 
     takes: ClassVar[tuple[Takes, ...]] = ("image", "video")
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        shape = (place.grid.total, place.dim)
-        yield move("flatten", "Pixels as tokens", tensors=view(shape, shape))
+    titles: ClassVar[Mapping[str, str]] = {"flatten": "Pixels as tokens"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return t.leaf("flatten", pixels, x, options={"sides": place.grid.sides})
 
 
-class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
+def pixels(t: Functions, x: Tensor, sides: Shape) -> Tensor:
+    """(B, C, *sides) -> (B, N, C)."""
+    return in_rows(on_grid(x, sides))
+
+
+class Projection(Program, Embed, frozen=True, kw_only=True, tag="projection"):
     """xW + b, C channels to width d: the stem of sets, point clouds and features (input of kind `vectors`).
 
     projection   N·C·d MACs, (C + β)·d parameters, β being 1 where there is a bias, else 0
@@ -309,5 +319,7 @@ class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        yield linear("projection", "Projection", place.grid.total, place.dim, place.out_dim, bias=self.bias)
+    titles: ClassVar[Mapping[str, str]] = {"projection": "Projection"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return t.linear("projection", x, place.out_dim, bias=self.bias)

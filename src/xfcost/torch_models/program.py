@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from xfcost.formulas.component import Component, Place, SubLayer, single_token
+from xfcost.program.convolution import AdaptiveMean, Convolution, GridNorm, Pool, Window
 from xfcost.program.leaves import (
     Absorbed,
     Act,
@@ -36,8 +37,7 @@ from xfcost.program.leaves import (
 )
 from xfcost.program.operations import Operations
 from xfcost.program.tape import Program, Tape, memory_of
-from xfcost.torch_models.shared import attention, cache, experts, leaves
-from xfcost.torch_models.shared.norms import norm
+from xfcost.torch_models.shared import attention, cache, convolution, experts, leaves, norms
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "normal": partial(nn.init.normal_, std=0.02),
@@ -110,12 +110,19 @@ _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {
 # Of a kind of leaf and the symbolic tensors that enter it: its module.
 MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Linear: lambda leaf, x: leaves.Linear(x.shape[-1], leaf.outputs, bias=leaf.bias),
-    Norm: lambda leaf, x: norm(leaf.kind, x.shape[-1]),
+    Norm: lambda leaf, x: norms.norm(leaf.kind, x.shape[-1]),
     Act: lambda leaf, _: _ACTIVATIONS[leaf.kind](),
     ExpertLinear: lambda leaf, x, *counts: (experts.ExpertLinear if counts else experts.SlotLinear)(
         leaf.experts, x.shape[-1], leaf.outputs, bias=leaf.bias
     ),
     Bookkeeping: lambda leaf, *_: leaves.Leaf(named(leaf.function), **leaf.options),
+    Convolution: lambda leaf, x: convolution.Convolution(
+        x.shape[1], leaf.outputs, leaf.kernel, groups=leaf.groups, bias=leaf.bias, dilation=leaf.dilation
+    ),
+    Pool: lambda leaf, _: convolution.GridPooling(leaf.form, leaf.kernel, count_padding=leaf.count_padding),
+    AdaptiveMean: lambda leaf, _: leaves.Leaf(convolution.adaptive_mean, sides=leaf.sides),
+    GridNorm: lambda _, x: norms.GridNorm(x.shape[1]),
+    Window: lambda leaf, x: cache.ConvState(x.shape[0], leaf.taps, x.shape[-1], dilation=leaf.dilation),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),
     HeadConv: lambda leaf, _: attention.HeadConvolution(leaf.heads, leaf.size),
     TalkingHeads: lambda leaf, _: attention.TalkingHeads(leaf.heads, leaf.heads),
