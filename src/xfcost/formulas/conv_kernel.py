@@ -23,12 +23,11 @@ from xfcost.formulas.component import (
     Side,
     check_no_special_tokens,
     check_odd,
-    single_token,
 )
 from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.letters import patches_in_letters
-from xfcost.formulas.rows import convolution_cache_write, decode_step, elementwise, letter_power, move
-from xfcost.formulas.tensors import copied, saving_input
+from xfcost.formulas.rows import elementwise, letter_power
+from xfcost.formulas.tensors import saving_input
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.tensors import Tensor
 
@@ -398,18 +397,3 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
     def label(self) -> str:
         words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
         return " ".join(word for word in words if word).capitalize()
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One position; the last (W - 1)·δ inputs are cached."""
-        return decode_step(self.operations(single_token(place)), place.grid.total)
-
-    def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
-        """Causal zero padding before the first token."""
-        if padded := self.dilated_kernel.padded(place.grid):
-            cached_inputs = tuple(convolution_cache_write(width, self.size, self.dilation))
-            tensors = copied((place.grid.tokens, width), (padded, width))
-            yield move("pad", "Zeros before the tokens", padded * width, in_decode=cached_inputs, tensors=tensors)
-
-    def inputs(self, place: Place) -> Number:
-        """Tokens that the convolution is given, with the zeros before them."""
-        return self.dilated_kernel.padded(place.grid) or place.grid.tokens

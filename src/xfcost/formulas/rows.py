@@ -15,7 +15,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.tensors import Shape, by_element, convolved, mapped, normed, of_input, saving_input
+from xfcost.formulas.tensors import Shape, by_element, convolved, mapped, normed, of_input
 from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
@@ -176,12 +176,6 @@ def elementwise(
     flops = elements * sum(FLOPS_PER_ELEMENT[part] for part in work.split(" + "))
     tensors = tensors or by_element(work, elements, of)
     return Operation(path=path, title=title, flops=flops, tensors=tensors, **attributes)
-
-
-def glu(elements: Number) -> Operation:
-    """A gated linear unit a·sigmoid(b) of `elements`; [a, b] comes in, and the sigmoid is saved too."""
-    tensors = saving_input(2 * elements, elements, Tensor("gate", (elements,)))
-    return elementwise("glu", "Gated linear unit", "glu", elements, tensors=tensors)
 
 
 def l2_normalize(path: str, vectors: Number, width: Number, **attributes: Any) -> Operation:

@@ -39,7 +39,7 @@ from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes, sides
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.program.convolution import convolution, in_rows, on_grid, pool
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.symbolic import Shape, Tensor
+from xfcost.program.symbolic import Tensor
 from xfcost.program.tape import Program
 
 if TYPE_CHECKING:
@@ -297,12 +297,12 @@ class Pixels(Program, Embed, frozen=True, kw_only=True, tag="pixels"):
     titles: ClassVar[Mapping[str, str]] = {"flatten": "Pixels as tokens"}
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        return t.leaf("flatten", pixels, x, options={"sides": place.grid.sides})
+        return t.leaf("flatten", raster, on_grid(x, place.grid.sides))
 
 
-def pixels(t: Functions, x: Tensor, sides: Shape) -> Tensor:
+def raster(t: Functions, image: Tensor) -> Tensor:
     """(B, C, *sides) -> (B, N, C)."""
-    return in_rows(on_grid(x, sides))
+    return in_rows(image)
 
 
 class Projection(Program, Embed, frozen=True, kw_only=True, tag="projection"):

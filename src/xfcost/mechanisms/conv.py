@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -15,7 +15,6 @@ from xfcost.formulas.component import (
     HiddenUnits,
     Letter,
     Number,
-    Operation,
     PaddingNote,
     Place,
     Ratio,
@@ -29,14 +28,46 @@ from xfcost.formulas.conv_kernel import (
     KernelMixer,
     centred_kernel,
     check_mean_pool,
-    pooling,
 )
-from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, glu, linear, norm
-from xfcost.formulas.tensors import channels_first, reading
-from xfcost.ledger.tensors import BEFORE, INPUT, RESIDUAL
+from xfcost.program.convolution import convolution, depthwise, in_rows, on_grid, pool, window
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
+class ConvolutionProgram(Program, ConvolutionMixer, frozen=True, kw_only=True):
+    """A mixer around one dilated convolution; a decode step caches its last (W - 1)·δ inputs."""
+
+    decodes: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {"pad": "Zeros before the tokens", "conv": "Convolution"}
+
+    def convolved(self, t: Operations, name: str, x: Tensor, place: Place, outputs: Number, **options: Any) -> Tensor:
+        """The convolution, (B, N, D) -> (B, N, D'); a causal one pads its input before it."""
+        taps, sides = self.dilated_kernel, place.grid.sides
+        kernel = taps.kernel(place.grid)
+        if t.decodes:
+            x = window(t, "window", x, self.size, self.dilation)
+            y = convolution(t, name, on_grid(x, (self.size,)), outputs, kernel, (1,), **options)
+        else:
+            x = on_grid(x, sides)
+            if taps.padded(place.grid):
+                x = t.leaf("pad", after_zeros, x, options={"count": taps.back})
+            y = convolution(t, name, x, outputs, kernel, sides, dilation=self.dilation, **options)
+        return in_rows(y)
+
+
+def after_zeros(t: Functions, x: Tensor, count: Number) -> Tensor:
+    """(B, D, N) -> (B, D, count + N)."""
+    return t.pad(x, -1, before=count)
+
+
+def glu(t: Functions, x: Tensor) -> Tensor:
+    """The first half of the width times the sigmoid of the second: (B, N, 2D) -> (B, N, D) (Dauphin et al. 2017)."""
+    value, gate = x.chunk(2, -1)
+    return value * gate.sigmoid()
+
+
+class Conv(ConvolutionProgram, frozen=True, kw_only=True, tag="conv"):
     """N tokens of width d to N of the stage's width d', each out of W neighbours along every axis, δ apart.
 
     conv       N·W^r·d·o MACs, (W^r·d + β)·o parameters, with `form: plain`, on a grid of r axes
@@ -70,31 +101,29 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim if self.widens else place.dim
 
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
-        if width != d:
-            row = linear("residual_projection", "Projection of the residual stream", n, d, width)
-            yield msgspec.structs.replace(reading(row, RESIDUAL), takes_input=True)
+    titles: ClassVar[Mapping[str, str]] = {
+        **ConvolutionProgram.titles,
+        "depthwise": "Depthwise convolution",
+        "pointwise": "Pointwise convolution",
+    }
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        width = self.out(place)[1]
         wide = 2 * width if self.act == "glu" else width
-        kernel = self.dilated_kernel.kernel(place.grid).sides
-        yield from self.zeros(place, d)
         if self.form == "plain":
-            yield convolution("conv", "Convolution", (self.inputs(place), d), (n, wide), kernel, bias=self.bias)
+            y = self.convolved(t, "conv", x, place, wide, bias=self.bias)
         else:
-            title, inputs = "Depthwise convolution", self.inputs(place)
-            yield depthwise_convolution("depthwise", title, n, kernel, d, inputs=inputs, bias=self.bias)
+            y = self.convolved(t, "depthwise", x, place, place.dim, groups=place.dim, bias=self.bias)
         if self.form == "separable":
-            yield linear("pointwise", "Pointwise convolution", n, d, wide, bias=self.bias)
-        if self.act == "glu":
-            yield glu(n * width)
-        elif self.act != "none":
-            yield elementwise("act", "Activation", self.act, n * width)
+            y = t.linear("pointwise", y, wide, bias=self.bias)
+        return t.leaf("glu", glu, y) if self.act == "glu" else t.act("act", y, self.act)
+
+    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
+        width = self.out(place)[1]
+        return x if width == place.dim else t.linear("residual_projection", given, width)
 
 
-class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
+class ByteNet(ConvolutionProgram, frozen=True, kw_only=True, tag="bytenet"):
     """ReLU, d to d/2, norm, ReLU, W dilated taps, norm, ReLU, d/2 to d (Kalchbrenner et al. 2016, figure 3, left).
 
     The layer norm before the first ReLU is the residual's; the paper calls the width 2d and the half of it d.
@@ -115,22 +144,22 @@ class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
     def label(self) -> str:
         return f"ByteNet block, dilation {self.dilation}" if self.dilation > 1 else "ByteNet block"
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.tokens, place.dim
-        half = d // 2
-        yield elementwise("act1", "Activation", "relu", n * d)
-        yield linear("pointwise1", "Pointwise convolution to half the width", n, d, half)
-        yield from norm("layer_norm", "norm1", n, half)
-        yield elementwise("act2", "Activation", "relu", n * half)
-        yield from self.zeros(place, half)
-        kernel = self.dilated_kernel.kernel(place.grid).sides
-        yield convolution("conv", "Convolution", (self.inputs(place), half), (n, half), kernel)
-        yield from norm("layer_norm", "norm2", n, half)
-        yield elementwise("act3", "Activation", "relu", n * half)
-        yield linear("pointwise2", "Pointwise convolution back", n, half, d)
+    titles: ClassVar[Mapping[str, str]] = {
+        **ConvolutionProgram.titles,
+        **dict.fromkeys(("act1", "act2", "act3"), "Activation"),
+        "pointwise1": "Pointwise convolution to half the width",
+        "pointwise2": "Pointwise convolution back",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        half = place.dim // 2
+        y = t.linear("pointwise1", t.act("act1", x, "relu"), half)
+        y = t.act("act2", t.norm("norm1", y, "layer_norm"), "relu")
+        y = t.norm("norm2", self.convolved(t, "conv", y, place, half), "layer_norm")
+        return t.linear("pointwise2", t.act("act3", y, "relu"), place.dim)
 
 
-class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
+class DepthwiseConv(Program, CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     """Every channel's own W×W kernel around every token, zeros beyond the border: static local mixing.
 
     N tokens on a grid of r axes, width d.
@@ -147,12 +176,14 @@ class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwis
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W, odd."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid = place.grid
-        yield depthwise_convolution("conv", "Depthwise convolution", grid.tokens, self.kernel(grid).sides, place.dim)
+    titles: ClassVar[Mapping[str, str]] = {"conv": "Depthwise convolution"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        sides = place.grid.sides
+        return in_rows(depthwise(t, "conv", on_grid(x, sides), self.kernel(place.grid), sides))
 
 
-class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
+class AveragePool(Program, CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
     """Average pooling of W×W neighbours, stride 1, less the token: pool(x) - x (Yu et al. 2022, §3.2, equation 4).
 
         pool      N·W^r·d additions, on a grid of r axes
@@ -178,13 +209,20 @@ class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_po
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return 0 if grid.tokens == 1 else super().pairs(grid)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        elements = place.grid.tokens * place.dim
-        yield pooling("pool", "mean", self.kernel(place.grid), elements)
-        yield elementwise("subtract", "Subtract the token", "add", elements, of=(BEFORE, INPUT))
+    titles: ClassVar[Mapping[str, str]] = {"subtract": "Subtract the token"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        sides, kernel = place.grid.sides, self.kernel(place.grid)
+        mean = pool(t, "pool", on_grid(x, sides), "mean", kernel, sides, count_padding=False)
+        return t.leaf("subtract", difference, in_rows(mean), x)
 
 
-class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
+def difference(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """x - y."""
+    return x - y
+
+
+class ConvMlp(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
 
     N tokens on a grid of r axes, width d, H hidden units, kernels of W×W around every token (zeros beyond the border,
@@ -208,18 +246,20 @@ class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="c
     hidden_act: ActKind | Literal["none"] = "none"
     """Activation function before the convolution (a ReLU in PVT v2's linear variants, public code)."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.tokens, place.dim
-        hidden = self.inner(d)
-        yield linear("fc1", "MLP up-projection", n, d, hidden)
-        if self.hidden_act != "none":
-            yield elementwise("hidden_act", "Activation before the convolution", self.hidden_act, n * hidden)
-        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, hidden)
-        yield elementwise("act", "MLP activation", self.act, n * hidden)
-        yield linear("fc2", "MLP down-projection", n, hidden, d)
+    titles: ClassVar[Mapping[str, str]] = {
+        "hidden_act": "Activation before the convolution",
+        "conv": "Depthwise convolution",
+        "act": "MLP activation",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        sides, hidden = place.grid.sides, self.inner(place.dim)
+        x = t.act("hidden_act", t.linear("fc1", x, hidden), self.hidden_act)
+        x = in_rows(depthwise(t, "conv", on_grid(x, sides), self.kernel(place.grid), sides))
+        return t.linear("fc2", t.act("act", x, self.act), place.dim)
 
 
-class ConvModule(KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
+class ConvModule(Program, KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
     """Pointwise convolution and gate, depthwise convolution, batch norm, Swish, pointwise (Gulati et al. 2020, §2.2).
 
     A sequence of N tokens, width d, a kernel of W tokens. The layer norm before it is the residual's.
@@ -261,15 +301,18 @@ class ConvModule(KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
         """Pairs of all outputs, less the W/2 of the cropped one."""
         return super().pairs(grid) - self.spare * lesser(grid.tokens, self.size // 2)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    titles: ClassVar[Mapping[str, str]] = {
+        "pointwise1": "Pointwise convolution, twice as wide",
+        "depthwise": "Depthwise convolution",
+        "act": "Swish",
+        "pointwise2": "Pointwise convolution",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n, d = place.grid.tokens, place.dim
-        yield linear("pointwise1", "Pointwise convolution, twice as wide", n, d, 2 * d)
-        yield glu(n * d)
-        conv = depthwise_convolution("depthwise", "Depthwise convolution", n + self.spare, (self.size,), d, inputs=n)
-        yield conv
-        yield from (channels_first(row, BEFORE, n, d) for row in norm("batch_norm", "norm", n, d))
-        yield elementwise("act", "Swish", "silu", n * d)
-        yield linear("pointwise2", "Pointwise convolution", n, d, d)
+        x = on_grid(t.leaf("glu", glu, t.linear("pointwise1", x, 2 * d)), (n,))
+        y = in_rows(depthwise(t, "depthwise", x, self.kernel(place.grid), (n + self.spare,))).narrow(1, 0, n)
+        return t.linear("pointwise2", t.act("act", t.norm("norm", y, "batch_norm"), "silu"), d)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.spare:

@@ -32,6 +32,9 @@ class Functions(Protocol):
     """What the function of a leaf may call beside methods of tensors, in torch's words."""
 
     def cat(self, tensors: Sequence[Tensor], dim: int) -> Tensor: ...
+    def pad(self, x: Tensor, dim: int, *, before: Number = 0, after: Number = 0) -> Tensor:
+        """Zeros before and after, along an axis."""
+
     def arange(self, count: Number, like: Tensor) -> Tensor:
         """0 to `count` - 1, on the device of `like`."""
 
@@ -41,9 +44,6 @@ class Functions(Protocol):
     def eq(self, x: Tensor, y: Tensor) -> Tensor: ...
     def later(self, x: Tensor) -> Tensor:
         """Where keys come after their query, of scores (…, N, M): (N, M)."""
-
-    def pad(self, x: Tensor, sides: Sequence[Number]) -> Tensor:
-        """Zeros around the last axes, as torch.nn.functional.pad has them."""
 
     def take_rows(self, table: Tensor, index: Tensor) -> Tensor:
         """Rows of (R, D) by their numbers (…): (…, D)."""

@@ -176,12 +176,6 @@ class Tape(Operations):
         """A mask that every pass makes."""
         return Symbolic(self, x.shape[-2:], Storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
-    def pad(self, x: Symbolic, sides: Sequence[Number]) -> Symbolic:
-        more = [one + other for one, other in zip(sides[::2], sides[1::2], strict=True)][::-1]
-        first = x.ndim - len(more)
-        padded = tuple(size + n for size, n in zip(x.shape[first:], more, strict=True))
-        return self.call("aten::constant_pad_nd", (x,), (*x.shape[:first], *padded))
-
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
         result = self.call("aten::index", (table, index), (*index.shape, table.shape[-1]))
         self.save(result, index)
@@ -192,6 +186,11 @@ class Tape(Operations):
         length = sum(one.shape[axis] for one in tensors)
         first = tensors[0].shape
         return self.call("aten::cat", tuple(tensors), (*first[:axis], length, *first[axis + 1 :]))
+
+    def pad(self, x: Symbolic, dim: int, *, before: Number = 0, after: Number = 0) -> Symbolic:
+        axis = dim % x.ndim
+        shape = (*x.shape[:axis], before + x.shape[axis] + after, *x.shape[axis + 1 :])
+        return self.call("aten::constant_pad_nd", (x,), shape)
 
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""

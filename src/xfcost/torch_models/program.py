@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from xfcost.formulas.component import Component, Place, SubLayer, single_token
 from xfcost.program.convolution import AdaptiveMean, Convolution, GridNorm, Pool, Window
@@ -54,10 +53,14 @@ class Functions:
     eq = staticmethod(torch.eq)
 
     @staticmethod
+    def pad(x: Tensor, dim: int, *, before: int = 0, after: int = 0) -> Tensor:
+        # torch takes (before, after) of each axis, last axis first
+        return nn.functional.pad(x, [0, 0] * (x.dim() - 1 - dim % x.dim()) + [before, after])
+
+    @staticmethod
     def arange(count: int, like: Tensor) -> Tensor:
         return torch.arange(count, device=like.device)
 
-    pad = staticmethod(functional.pad)
     steps = range
 
     @staticmethod
@@ -163,7 +166,7 @@ class Maker(Tape):
         self, module: nn.Module, inner: Callable[[], nn.Module] | None = None, *,
         tables: leaves.Tables = leaves.NO_TABLES, cache_batch: int | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(decodes=cache_batch is not None)
+        super().__init__(batch=cache_batch or 1, decodes=cache_batch is not None)
         self.module, self.inner, self.tables, self.cache_batch = module, inner, tables, cache_batch
 
     def table(self, share: str | None) -> leaves.Table | None:
@@ -267,8 +270,8 @@ class ProgramModule(cache.Positioned):
         self.config, self.place = config, single_token(place) if decodes and config.token_wise else place
         maker = Maker(self, tables=tables, cache_batch=cache_batch)
         maker.titles = config.titles
-        shape = (1, place.dim) if decodes else config.entering(self.place)
-        config.forward(maker, maker.input(*shape), self.place, *memory_of(maker, config, place))
+        tokens, *width = config.entering(self.place)
+        config.forward(maker, maker.input(1 if decodes else tokens, *width), self.place, *memory_of(maker, config, place))
         self.decodes, self.runner = decodes, Runner(self, decodes=decodes)
 
     def forward(self, x: Tensor, *memory: Tensor) -> Any:

@@ -247,12 +247,6 @@ def split_groups(x_BGTD: Tensor, heads: int) -> Tensor:
     return x_BGTD.unflatten(-1, (heads, -1)).transpose(2, 3)
 
 
-def glu(x_BNE: Tensor) -> Tensor:
-    """The first half of the width times the sigmoid of the second: (B, N, 2D) -> (B, N, D) (Dauphin et al. 2017)."""
-    value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
-    return value_BND * gate_BND.sigmoid()
-
-
 class Chain(nn.Module):
     """Leaves by name, one after the other; an option that is off is None, and no leaf."""
 
