@@ -254,6 +254,12 @@ SPECS = {
         stages: [{{dim: 16, depth: 1, block: [{FULL}, {{kind: class_attention, heads: 2}}]}}]
         head: {{kind: pooler, norm: layer_norm, width: 8, classes: 3}}
         """,
+    "a norm behind the embeddings": """
+        input: {kind: tokens, vocabulary: 100, length: 12}
+        embed: [{kind: token, scale: sqrt_dim}, {kind: position, form: sinusoidal}, {kind: norm}]
+        stages: [{dim: 16, depth: 1, block: [{kind: mlp}]}]
+        head: {kind: language_model, norm: none, bias: true, scale: rsqrt_dim}
+        """,
     "a single local head": """
         input: {kind: tokens, vocabulary: 100, length: 13}
         embed: [{kind: token}]

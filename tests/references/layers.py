@@ -245,8 +245,8 @@ def flatten_classifier(options: Options, place: Place, weights: Weights, x: Tens
         cells.append(sum(read) / len(read))
     y = torch.stack(cells, -1).flatten(1)
     for number in range(1, len(options.hidden) + 1):
-        y = ACTS[options.act](linear(getattr(weights.inner, f"fc{number}"), y))
-    return linear(weights.inner.linear, y)
+        y = ACTS[options.act](linear(getattr(weights, f"fc{number}"), y))
+    return linear(weights.linear, y)
 
 
 def language_model(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
@@ -266,8 +266,8 @@ def masked_language_model(
     options: Options, place: Place, weights: Weights, x: Tensor
 ) -> Tensor | tuple[Tensor, Tensor]:
     """norm(act(xW + b)), then scores; and whether the next sentence follows, of the first token's tanh(W x + b)."""
-    y = normed(options.norm, weights.core.norm, ACTS[options.act](linear(weights.transform, x)))
-    scores = linear(weights.core.linear, y)
+    y = normed(options.norm, weights.norm, ACTS[options.act](linear(weights.transform, x)))
+    scores = linear(weights.linear, y)
     if not options.next_sentence:
         return scores
     return scores, linear(weights.next_sentence, linear(weights.pooler.linear, x[:, 0]).tanh())

@@ -32,7 +32,7 @@ from xfcost.ledger.tensors import (
 )
 from xfcost.program.residual import TwoStreams, in_residual
 from xfcost.program.symbolic import Storage as Memory
-from xfcost.program.symbolic import Symbolic
+from xfcost.program.symbolic import Symbolic, contiguous_strides
 from xfcost.program.tape import Program, Tape
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
@@ -226,22 +226,28 @@ class _DeclaredTape(Tape):
         self.declared, self.states = list(rows), states
         self.storages: list[tuple[Storage, Memory]] = []
 
-    def of_storage(self, storage: Storage, tokens: Number, width: Number) -> Symbolic:
-        """A tensor (B, N, D) in a storage."""
+    def of_storage(self, storage: Storage, *sizes: Number, type_: Type = "model") -> Symbolic:
+        """A tensor (B, …) in a storage; of a type that isn't the model's where that is given."""
         memory = next((memory for known, memory in self.storages if known is storage), None)
-        elements, inner = storage.elements, tokens * width
         if memory is None:
-            kind: Type = "model" if storage.width == self.element else "float32"
-            memory = Memory(elements * (1 if storage.once else self.batch), kind, saved=storage.saved)
+            floats: Type = "model" if storage.width == self.element else "float32"
+            kind = floats if type_ == "model" else type_
+            memory = Memory(storage.elements * (1 if storage.once else self.batch), kind, saved=storage.saved)
             self.storages.append((storage, memory))
-        strides = (inner, width, 1)
+        shape = (self.batch, *sizes)
+        strides = contiguous_strides(shape)
         if storage.by_channel:
-            strides = (inner, 1, tokens)
+            tokens, width = sizes
+            strides = (tokens * width, 1, tokens)
         elif storage.cropped:
-            strides = (elements, width, 1)
-        return Symbolic(
-            self, (self.batch, tokens, width), memory, strides, learns=storage.gradient, once=storage.once, raw=True
-        )
+            strides = (storage.elements, *strides[1:])
+        return Symbolic(self, shape, memory, strides, learns=storage.gradient, once=storage.once, raw=True)
+
+    def given(self, component: Program, place: Place, x: Storage, memory: Storage | None) -> Iterator[Symbolic]:
+        """What comes into a component outside blocks: its input, and an earlier stage's output."""
+        yield self.of_storage(x, *component.entering(place), type_=component.entering_type)
+        if memory is not None and place.memory is not None:
+            yield self.of_storage(memory, place.memory.total, place.memory_dim)
 
     def storage_of(self, tensor: Symbolic) -> Storage:
         """The storage of a tensor (B, N, D), with what is known of it now."""
@@ -442,13 +448,15 @@ class _Following:
     ) -> Storage:
         tape = _DeclaredTape(self.rows[part.path], self.states, self.batch, self.element)
         place = part.place
-        inputs = [tape.of_storage(x, place.grid.total, place.dim)]
         if isinstance(part.component, SubLayer):
+            inputs = [tape.of_storage(x, place.grid.total, place.dim)]
             if part.component.reads_memory and memory is not None and place.memory is not None:
                 inputs.append(tape.of_storage(memory, place.memory.total, place.memory_dim))
             y: Any = in_residual(tape, part.component, part.residual, place, *inputs)
+        elif isinstance(part.component, Program) and second is None:
+            y = tape.component("", part.component, place, *tape.given(part.component, place, x, memory))
         elif isinstance(part.component, TwoStreams) and second is not None:
-            inputs.append(tape.of_storage(second, place.grid.total, place.dim))
+            inputs = [tape.of_storage(one, place.grid.total, place.dim) for one in (x, second)]
             kept = (x, second, *(() if memory is None else (memory,)))  # by the blocks, which all are one function
             tape.saved["join"] += sum(one.bytes_first_saved(self.batch) for one in kept)
             y = tape.component("", part.component, place, *inputs)
@@ -463,7 +471,7 @@ class _Following:
             return run.output
         self._add({f"{part.path}.{name}": amount for name, amount in tape.saved.items()}, costs.saved, 1)
         self._add({f"{part.path}.{name}": amount for name, amount in tape.operands.items()}, costs.operands, 1)
-        return tape.storage_of(y)
+        return tape.storage_of(y[0] if isinstance(y, tuple) else y)
 
     @staticmethod
     def _add(found: Mapping[str, int], to: Counter[str], times: int) -> None:

@@ -164,12 +164,6 @@ def gated(factor: str, gate: str, elements: Number, *, act: str) -> Tensors:
     return Tensors(both, (Tensor(OUTPUT, (elements,)),), saves, (Tensor("activated", (elements,)),))
 
 
-def sum_with_held(shape: Shape, table: str | None) -> Tensors:
-    """The row before, plus parameters or a buffer, the same for all samples; `table` is the row of the parameters."""
-    added = Tensor("constants", shape, once=True, held=True) if table is None else Tensor(table, shape, once=True)
-    return Tensors((Tensor(BEFORE, shape), added), (Tensor(OUTPUT, shape, like=BEFORE),))
-
-
 def weights(shape: Shape) -> Tensors:
     """A table of weights that later rows read by its row's name; the stream passes by."""
     return Tensors((), (Tensor(OUTPUT, shape, once=True, held=True),), beside=True)

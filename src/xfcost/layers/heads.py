@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Mapping
+from math import prod, sqrt
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -15,9 +15,7 @@ from xfcost.formulas.component import (
     Head,
     Letter,
     NormKind,
-    Number,
     Observed,
-    Operation,
     Place,
     Rows,
     Share,
@@ -25,16 +23,18 @@ from xfcost.formulas.component import (
     Width,
     check_no_special_tokens,
 )
-from xfcost.formulas.rows import elementwise, linear, move, norm
-from xfcost.formulas.tensors import adaptive_mean, copied, view, within
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.tensors import BEFORE, INPUT
+from xfcost.program.leaves import AdaptiveMean, Weight
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import scaled
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
 
 
-class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
+class Classifier(Program, Head, frozen=True, kw_only=True, tag="classifier"):
     """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·K MACs for K classes.
 
     norm                 N·d elements, or d elements with `norm_after_pool` (ConvNeXt), 2d parameters (an RMS norm
@@ -60,6 +60,12 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """Number of classes K."""
     bias: bool = True
     """Whether the linear map has a bias."""
+
+    titles: ClassVar[Mapping[str, str]] = {
+        "average": "Average of both classifiers",
+        "distillation_linear": "Classifier (distillation)",
+        "linear": "Classifier",
+    }
 
     def without_extra_tokens(self) -> Classifier:
         return self if self.pool == "none" else msgspec.structs.replace(self, pool="mean")
@@ -89,30 +95,24 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     def observed(self, place: Place) -> Observed:
         return Observed(left_out={"average": "the answers of two tokens are averaged: the logits are of both"})
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        normed = list(norm(self.norm, "norm", 1 if self.norm_after_pool else n, d))
-        yield from () if self.norm_after_pool else normed
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        x = x if self.norm_after_pool else t.norm("norm", x, self.norm)
+        pooled = x
         if self.pool == "mean":
-            yield elementwise("pool", "Mean over tokens", "mean", n * d, tensors=copied((n, d), (d,)))
+            pooled = t.leaf("pool", mean_of_tokens, x, title="Mean over tokens")
         elif self.pool != "none":
-            yield move("pool", "Take the class token", tensors=view((n, d), (d,)))
-        yield from normed if self.norm_after_pool else ()
-        yield self._linear("linear", "Classifier", n if self.pool == "none" else 1, d)
-        if self.distilled:
-            taken = view((n, d), (d,), INPUT if self.norm == "none" else "norm")
-            yield move("distillation_pool", "Take the distillation token", tensors=taken)
-            yield self._linear("distillation_linear", "Classifier (distillation)", 1, d)
-            both = copied((self.classes,), (self.classes,), "linear", "distillation_linear")
-            title = "Average of both classifiers"
-            yield elementwise("average", title, "add + multiply", self.classes, tensors=both)
-
-    def _linear(self, path: str, title: str, n: Number, d: Number) -> Operation:
-        row = linear(path, title, n, d, self.classes, bias=self.bias)
-        return msgspec.structs.replace(row, takes_input=True) if self.norm == "none" else row
+            pooled = t.leaf("pool", token_of, x, options={"number": 0}, title="Take the class token")
+        pooled = t.norm("norm", pooled, self.norm) if self.norm_after_pool else pooled
+        answer = t.linear("linear", pooled, self.classes, bias=self.bias)
+        if not self.distilled:
+            return answer
+        last = {"number": place.grid.special - 1}
+        distilled = t.leaf("distillation_pool", token_of, x, options=last, title="Take the distillation token")
+        other = t.linear("distillation_linear", distilled, self.classes, bias=self.bias)
+        return t.leaf("average", average, answer, other)
 
 
-class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier"):
+class FlattenClassifier(Program, Head, frozen=True, kw_only=True, tag="flatten_classifier"):
     """Tokens averaged to a P×P grid, flattened to P²·d numbers, hidden layers, classes (Simonyan and Zisserman 2015).
 
     pool    an adaptive mean: n tokens along a side are read n + P - gcd(n, P) times, for P that leave
@@ -144,29 +144,26 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
     def observed(self, place: Place) -> Observed:
         return Observed(whole=self.pooled)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        yield self._pool(place)
-        width = prod(self.pooled_sides(place)) * place.dim
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        grid = x.transpose(1, 2).unflatten(2, place.grid.sides)
+        pool = AdaptiveMean(self.pooled_sides(place))
+        y = t.run("pool", pool, grid, title="Adaptive average pool", **self._shared(place)).flatten(1)
         for number, hidden in enumerate(self.hidden, 1):
-            yield linear(f"fc{number}", "Hidden layer", 1, width, hidden)
-            yield elementwise(f"act{number}", "Activation", self.act, hidden)
-            width = hidden
-        yield linear("linear", "Classifier", 1, width, self.classes)
+            y = t.linear(f"fc{number}", y, hidden, title="Hidden layer")
+            y = t.act(f"act{number}", y, self.act, title="Activation")
+        return t.linear("linear", y, self.classes, title="Classifier")
 
-    def _pool(self, place: Place) -> Operation:
+    def _shared(self, place: Place) -> dict[str, Any]:
         """Windows of sides that P divides are disjoint, and make new tokens; others share tokens."""
         sides = place.grid.sides
+        if all(common_divisor(side, self.pooled) == self.pooled for side in sides):
+            return {}
         read = [side + self.pooled - common_divisor(side, self.pooled) for side in sides]
-        shared: dict[str, Any] = {}
-        if any(common_divisor(side, self.pooled) != self.pooled for side in sides):
-            longest = prod(ceil_div(tokens, self.pooled) for tokens in read)
-            shared = {"mixing": "global", "reads": "N/k", "reads_tokens": longest}
-        tensors = adaptive_mean(sides, self.pooled_sides(place), place.dim)
-        work = prod(read) * place.dim
-        return elementwise("pool", "Adaptive average pool", "mean", work, tensors=tensors, **shared)
+        longest = prod(ceil_div(tokens, self.pooled) for tokens in read)
+        return {"mixing": "global", "reads": "N/k", "reads_tokens": longest}
 
 
-class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
+class Pooler(Program, Head, frozen=True, kw_only=True, tag="pooler"):
     """act(W x₀ + b) of the first token, a class token where there is one (BERT's public code; Devlin et al. 2019).
 
     norm      N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm (ViT's in transformers)
@@ -184,19 +181,21 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     classes: Annotated[Rows | None, Letter("Y")] = None
     """Number of classes K of a classifier after the pooler; none by default."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    titles: ClassVar[Mapping[str, str]] = {
+        "act": "Activation of the pooler",
+        "classify": "Classifier",
+        "linear": "Pooler",
+        "pool": "Take the first token",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        first = t.leaf("pool", token_of, t.norm("norm", x, self.norm), options={"number": 0})
         width = place.dim if self.width is None else self.width
-        yield from norm(self.norm, "norm", place.grid.total, place.dim)
-        n, d = place.grid.total, place.dim
-        taken = view((n, d), (d,), INPUT if self.norm == "none" else BEFORE)
-        yield move("pool", "Take the first token", tensors=taken)
-        yield linear("linear", "Pooler", 1, place.dim, width)
-        yield elementwise("act", "Activation of the pooler", self.act, width)
-        if self.classes is not None:
-            yield linear("classify", "Classifier", 1, width, self.classes)
+        y = t.act("act", t.linear("linear", first, width), self.act)
+        return y if self.classes is None else t.linear("classify", y, self.classes)
 
 
-class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
+class LanguageModel(Program, Head, frozen=True, kw_only=True, tag="language_model"):
     """norm, optional scale, then logits over the vocabulary at every token: N·d·V MACs.
 
     norm    N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
@@ -232,21 +231,21 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.share: (place.vocabulary, place.dim)} if self.share else {}
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, last = place.grid.total, place.dim, place.logits == "last"
-        yield from norm(self.norm, "norm", n, d)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        x = t.norm("norm", x, self.norm)
         if self.scale == "rsqrt_dim":
-            yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
-        if last:
-            yield move("last", "Take the last position", tensors=view((n, d), (d,)))
-        head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
-        table = d * place.vocabulary if self.share else 0
-        read = WeightsRead(head.params, at_most=head.params)
-        head = msgspec.structs.replace(head, params=head.params - table, weights_read=read)
-        yield msgspec.structs.replace(head, shared=self.share, vocabulary=True)
+            x = t.leaf("scale", scaled, x, options={"factor": 1 / sqrt(place.dim)}, title="Scale 1/√d")
+        if place.logits == "last":
+            x = t.leaf("last", last_position, x, title="Take the last position")
+        words = place.vocabulary
+        bias = [Weight((words,), "zeros", "bias")] if self.bias else []
+        table = Weight((words, place.dim), shared=self.share)
+        read = words * (place.dim + 1 if self.bias else place.dim)
+        facts: dict[str, Any] = {"vocabulary": True, "weights_read": WeightsRead(read, at_most=read)}
+        return t.leaf("linear", scores, x, weights=(table, *bias), title="Vocabulary scores", **facts)
 
 
-class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
+class MaskedLanguageModel(Program, Head, frozen=True, kw_only=True, tag="masked_language_model"):
     """norm(act(xW + b)), then logits over the vocabulary, with a bias, at every token (Devlin et al. 2019, §3.1).
 
         transform      N·d² MACs, d² + d parameters
@@ -284,13 +283,41 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return self.scores.tables(place)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        transform = linear("transform", "Transform before the scores", n, d, d)
-        yield msgspec.structs.replace(transform, takes_input=True)
-        yield elementwise("act", "Activation of the transform", self.act, n * d)
-        yield from self.scores.operations(place)
-        if self.next_sentence:
-            for row in Pooler().operations(place):
-                yield msgspec.structs.replace(within(row, "pooler_", INPUT), takes_input=bool(row.params) or None)
-            yield linear("next_sentence", "Does the next sentence follow?", 1, d, 2)
+    titles: ClassVar[Mapping[str, str]] = {
+        "act": "Activation of the transform",
+        "next_sentence": "Does the next sentence follow?",
+        "transform": "Transform before the scores",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Any:
+        y = t.act("act", t.linear("transform", x, place.dim), self.act)
+        words = self.scores.forward(t, y, place)
+        if not self.next_sentence:
+            return words
+        pooled = Pooler().forward(t.part("pooler", titles=Pooler.titles), x, place)
+        return words, t.linear("next_sentence", pooled, 2)
+
+
+def mean_of_tokens(t: Functions, x: Tensor) -> Tensor:
+    """(B, N, D) -> (B, D)."""
+    return x.mean(1)
+
+
+def token_of(t: Functions, x: Tensor, *, number: int) -> Tensor:
+    """One token's vector: (B, N, D) -> (B, D)."""
+    return x.select(1, number)
+
+
+def average(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """(x + y) / 2."""
+    return (x + y) / 2
+
+
+def last_position(t: Functions, x: Tensor) -> Tensor:
+    """(B, N, D) -> (B, 1, D)."""
+    return x.narrow(1, x.shape[1] - 1, 1)
+
+
+def scores(t: Functions, x: Tensor, table: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x · tableᵀ + b: (B, N, D), (V, D) -> (B, N, V)."""
+    return t.linear_map(x, table, bias)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod, sqrt
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -24,14 +24,17 @@ from xfcost.formulas.component import (
     Width,
     check_no_special_tokens,
 )
-from xfcost.formulas.rows import elementwise, move
-from xfcost.formulas.tensors import copied, mapped, sum_with_held, weights
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import INPUT, OUTPUT, Tensor, Tensors
+from xfcost.ledger.tensors import Type
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add, scaled
+from xfcost.program.symbolic import Shape, Tensor
+from xfcost.program.tape import Program
 
 
-class Token(Embed, frozen=True, kw_only=True, tag="token"):
+class Token(Program, Embed, frozen=True, kw_only=True, tag="token"):
     """Rows of a V×d table (Vaswani et al. 2017, §3.4). A look-up moves data: 0 FLOPs, V·d parameters.
 
     lookup   N·d elements written, V·d parameters, a `share`d table 0 parameters
@@ -41,6 +44,8 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
 
     takes: ClassVar[tuple[Takes, ...]] = ("tokens",)
     token_wise: ClassVar[bool] = True
+    entering_type: ClassVar[Type] = "int64"
+    titles: ClassVar[Mapping[str, str]] = {"lookup": "Token embedding", "scale": "Scale embedding √d"}
 
     dim: Width | None = None
     """Width d of a row; the stage's width by default."""
@@ -61,24 +66,20 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.share: (place.vocabulary, self.out(place)[1])} if self.share else {}
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        width = self.out(place)[1]
-        params = 0 if self.share else place.vocabulary * width
-        yield Operation(
-            path="lookup",
-            title="Token embedding",
-            vocabulary=True,
-            params=params,
-            moved=place.grid.total * width,
-            weights_read=WeightsRead(place.grid.total * width, at_most=place.vocabulary * width),
-            shared=self.share,
-            tensors=mapped((place.grid.total,), (place.grid.total, width)),
-        )
+    def entering(self, place: Place) -> Shape:
+        return (place.grid.total,)
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, words, width = place.grid.total, place.vocabulary, self.out(place)[1]
+        table = Weight((words, width), shared=self.share)
+        read = WeightsRead(n * width, at_most=words * width)
+        y = t.leaf("lookup", looked_up, x, weights=(table,), vocabulary=True, weights_read=read)
         if self.scale == "sqrt_dim":
-            yield elementwise("scale", "Scale embedding √d", "multiply", place.grid.total * width)
+            y = t.leaf("scale", scaled, y, options={"factor": sqrt(width)})
+        return y
 
 
-class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
+class TokenType(Program, Embed, frozen=True, kw_only=True, tag="token_type"):
     """x + T: a row of a table of `types` rows, looked up for every token (Devlin et al. 2019, §3 and Figure 2).
 
     lookup   N·d elements written, t·d parameters of t `types`
@@ -92,26 +93,19 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
     types: Annotated[Rows, Letter(None)] = 2
     """Number of token types (segments), one row of the table each."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        types = Tensor("types", (n,), "int64", held=True)
-        looked_up = Tensors((types,), (Tensor(OUTPUT, (n, d)),), makes=(Tensor("types", (n,), "int64"),))
-        yield Operation(
-            path="lookup",
-            title="Token type embedding",
-            params=self.types * d,
-            moved=n * d,
-            weights_read=WeightsRead(d, at_most=d),
-            tensors=looked_up,
-        )
-        yield elementwise("add", "Add token types", "add", n * d, of=(INPUT, "lookup"))
+    titles: ClassVar[Mapping[str, str]] = {"add": "Add token types", "lookup": "Token type embedding"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        types, table = t.zeros(*x.shape[:2], like=x), Weight((self.types, place.dim))
+        read = WeightsRead(place.dim, at_most=place.dim)
+        return t.leaf("add", add, x, t.leaf("lookup", looked_up, types, weights=(table,), weights_read=read))
 
 
-class LearnedTokens(Embed, frozen=True):
+class LearnedTokens(Program, Embed, frozen=True):
     """Learned tokens outside the grid, of d parameters each."""
 
-    row: ClassVar[tuple[str, str]]
-    """The operation that adds them, and its title."""
+    leaf: ClassVar[str]
+    """The operation that adds them."""
 
     @property
     def added(self) -> int:
@@ -121,10 +115,10 @@ class LearnedTokens(Embed, frozen=True):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid._replace(special=place.grid.special + self.added), place.dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        (grid, d), (path, title) = self.out(place), self.row
-        tensors = copied((place.grid.total, d), (grid.total, d))
-        yield Operation(path=path, title=title, params=self.added * d, moved=grid.total * d, tensors=tensors)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        tokens = Weight((1, self.added, place.dim))
+        before = {"before": place.grid.special if self.distillation else 0}
+        return t.leaf(self.leaf, inserted, x, weights=(tokens,), options=before)
 
 
 class ClassToken(LearnedTokens, frozen=True, kw_only=True, tag="class_token"):
@@ -133,7 +127,8 @@ class ClassToken(LearnedTokens, frozen=True, kw_only=True, tag="class_token"):
     prepend   (N + 1)·d elements written, d parameters
     """
 
-    row: ClassVar[tuple[str, str]] = ("prepend", "Class token")
+    leaf: ClassVar[str] = "prepend"
+    titles: ClassVar[Mapping[str, str]] = {"prepend": "Class token"}
 
 
 class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillation_token"):
@@ -145,7 +140,8 @@ class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillat
     """
 
     distillation: ClassVar[bool] = True
-    row: ClassVar[tuple[str, str]] = ("insert", "Distillation token")
+    leaf: ClassVar[str] = "insert"
+    titles: ClassVar[Mapping[str, str]] = {"insert": "Distillation token"}
 
     def check(self, place: Place) -> None:
         if not place.grid.special:
@@ -165,7 +161,8 @@ class MemoryTokens(LearnedTokens, frozen=True, kw_only=True, tag="memory_tokens"
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter("m")]
     """Number of memory tokens m."""
-    row: ClassVar[tuple[str, str]] = ("prepend", "Memory tokens")
+    leaf: ClassVar[str] = "prepend"
+    titles: ClassVar[Mapping[str, str]] = {"prepend": "Memory tokens"}
 
     @property
     def added(self) -> int:
@@ -175,7 +172,7 @@ class MemoryTokens(LearnedTokens, frozen=True, kw_only=True, tag="memory_tokens"
         check_no_special_tokens(place.grid, "a head pools the first token", hint="; put it before 'class_token'")
 
 
-class Position(Embed, frozen=True, kw_only=True, tag="position"):
+class Position(Program, Embed, frozen=True, kw_only=True, tag="position"):
     """x + P: learned (a row per token, special ones included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
 
     table    R·d parameters of R rows, where positions are learned
@@ -195,6 +192,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     bound to the resolution, and another N needs other rows, new ones or interpolated on the grid (Dosovitskiy et al.
     2021, §3.2). Only tokens that stand when this component comes have a row: a class token after it has none.
     """
+
+    decodes: ClassVar[bool] = True
 
     form: Literal["learned", "sinusoidal", "axial", "separate"] = "learned"
     """`learned` table, fixed `sinusoidal`, one table per axis concatenated (`axial`), or time and space added
@@ -247,48 +246,44 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         """Rows of the table."""
         return place.grid.total if self.length is None else self.length
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        table = {"learned": "table", "sinusoidal": None, "axial": "spread", "separate": "tables"}[self.form]
-        tensors = sum_with_held((n, d), table)
-        add = elementwise("add", "Add positions", "add", n * d, tensors=tensors)
-        if self.form == "learned":  # a longer table is read as far as there are tokens
-            yield self._table(place, weights_read=None if self.length is None else WeightsRead(n * d, at_most=n * d))
-        if self.form == "separate":
-            yield self._separate(place)
-        for axis, (side, width) in enumerate(zip(self.shape or [], self.widths or [], strict=True)):
-            title, tables = f"Position table of axis {axis + 1}", weights((side, width))
-            yield Operation(path=f"axes_{axis}", title=title, params=side * width, tensors=tables)
-        if self.shape:
-            elements = prod(self.spread(place)) * place.dim
-            axes = zip(self.shape or [], self.widths or [], strict=True)
-            reads = tuple(Tensor(f"axes_{axis}", size, once=True) for axis, size in enumerate(axes))
-            tensors = Tensors(reads, (Tensor(OUTPUT, (elements,)),), beside=True)
-            yield move("spread", "Lay out the axes' positions", elements, once=True, tensors=tensors)
-        yield add
+    titles: ClassVar[Mapping[str, str]] = {
+        "spread": "Lay out the axes' positions",
+        "table": "Position table",
+        "tables": "Tables of time steps and of places",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return t.leaf("add", add, x, t.here(self._positions(t, x, place), x.shape[1]), title="Add positions")
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One row of the table, or one sinusoid, added."""
         if self.form not in {"learned", "sinusoidal"}:
             raise ComponentError("form", f"--mode decode: {self.form} positions are laid out for all tokens at once")
-        if self.form == "learned":
-            yield self._table(place, weights_read=WeightsRead(place.dim, at_most=place.dim))
-        yield elementwise("add", "Add positions", "add", place.dim)
+        return self.step(place)
 
-    def _table(self, place: Place, **more: Any) -> Operation:
-        params, bound = self.rows(place) * place.dim, self.length is None
-        tensors = weights((self.rows(place), place.dim))
-        return Operation(path="table", title="Position table", params=params, bound=bound, tensors=tensors, **more)
-
-    def _separate(self, place: Place) -> Operation:
-        steps, *others = place.grid.sides
-        rows, d = steps + prod(others) + place.grid.special, place.dim
-        moved = place.grid.total * d if place.grid.special else 0
-        work = place.grid.tokens * d
-        title = "Tables of time steps and of places"
-        tensors = Tensors((), (Tensor(OUTPUT, (place.grid.total, d)),), beside=True)
-        facts = {"params": rows * d, "moved": moved, "once": True, "bound": True}
-        return elementwise("tables", title, "add", work, tensors=tensors, **facts)
+    def _positions(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        """A vector per position: (R, D)."""
+        n, d = place.grid.total, place.dim
+        match self.form:
+            case "learned":  # a longer table is read as far as there are tokens
+                read, whole = x.shape[1] * d, self.length is None and not t.decodes
+                facts = {
+                    "bound": self.length is None,
+                    "weights_read": None if whole else WeightsRead(read, at_most=read),
+                }
+                return t.table("table", self.rows(place), d, **facts)
+            case "sinusoidal":
+                waves = Worked("fixed_numbers:sinusoids", {"tokens": n, "width": d})
+                return t.constant("sinusoids_ND", waves, n, d, like=x)
+            case "axial":
+                axes = enumerate(zip(self.shape or [], self.widths or [], strict=True))
+                laid_out = [t.table(f"axes.{n}", *size, title=f"Position table of axis {n + 1}") for n, size in axes]
+                return t.leaf("spread", spread_out, *laid_out, options={"sides": self.spread(place)})
+            case "separate":
+                steps, *others = place.grid.sides
+                sizes = {"special": place.grid.special, "steps": steps, "places": prod(others)}
+                tables = [Weight((size, d), name=name) for name, size in sizes.items() if size]
+                return t.leaf("tables", steps_and_places, weights=tables, bound=True)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.form == "separate":
@@ -309,7 +304,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
             yield f"{rows}: another N needs new weights"
 
 
-class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
+class AxisPosition(Program, Embed, frozen=True, kw_only=True, tag="axis_position"):
     """x + R + C: a learned vector per column and one per row of an H×W grid, added (Ho et al. 2019, §4.1).
 
     tables   (H + W)·d parameters, a `share`d one 0 parameters; H·W·d additions, R + C, once per batch
@@ -338,20 +333,20 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
         shapes = {"rows": (height, place.dim), "columns": (width, place.dim)}
         return {f"{self.share}_{axis}": shape for axis, shape in shapes.items()} if self.share else {}
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        work, d = place.grid.tokens * place.dim, place.dim
-        own: dict[str, Any] = {"params": sum(place.grid.sides) * d, "bound": True}
-        used: dict[str, Any] = {"shared": self.share} if self.share else own
-        shape = (place.grid.tokens, d)
-        used["tensors"] = Tensors((), (Tensor(OUTPUT, shape),), beside=True)
-        yield elementwise("tables", "Row and column positions", "add", work, once=True, **used)
-        yield elementwise("add", "Add positions", "add", work, tensors=sum_with_held(shape, "tables"))
+    titles: ClassVar[Mapping[str, str]] = {"add": "Add positions", "tables": "Row and column positions"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        sizes = zip(("rows", "columns"), place.grid.sides, strict=True)
+        shares = {name: f"{self.share}_{name}" for name in ("rows", "columns")} if self.share else {}
+        tables = [Weight((size, place.dim), name=name, shared=shares.get(name)) for name, size in sizes]
+        facts = {"shared": self.share} if self.share else {"bound": True}
+        return t.leaf("add", add, x, t.leaf("tables", rows_and_columns, weights=tables, **facts))
 
     def notes(self, place: Place) -> Iterator[str]:
         yield f"the position tables hold {place.grid.shape_text()} places: another grid needs new weights"
 
 
-class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
+class Fourier(Program, Embed, frozen=True, kw_only=True, tag="fourier"):
     """[x, p, sin(π·f·p), cos(π·f·p)]: fixed Fourier features of the position p after x (Jaegle et al. 2021, §3.2).
 
     Along each of the grid's r sides p runs from -1 to 1 and f takes `bands` values from 1 to half the side, equally
@@ -371,7 +366,46 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.dim + self.features(place)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, width = self.out(place)
-        reads, writes = (grid.tokens, place.dim), (grid.tokens, width)
-        yield move("concatenate", "Fourier features", grid.tokens * width, tensors=copied(reads, writes))
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        grid = place.grid
+        worked = Worked("fixed_numbers:fourier_features", {"sides": grid.sides, "bands": self.bands})
+        features = Weight((grid.tokens, self.features(place)), worked, "features_NF", learns=False)
+        return t.leaf("concatenate", with_features, x, weights=(features,), title="Fourier features")
+
+
+def looked_up(t: Functions, numbers: Tensor, table: Tensor) -> Tensor:
+    """Rows of a table: (B, N), (V, D) -> (B, N, D)."""
+    return t.embedding(numbers, table)
+
+
+def inserted(t: Functions, x: Tensor, tokens: Tensor, *, before: Number) -> Tensor:
+    """Learned tokens behind the first `before`: (B, N, D), (1, m, D) -> (B, m + N, D)."""
+    behind = x.narrow(1, before, x.shape[1] - before)
+    return t.cat([*([x.narrow(1, 0, before)] if before else []), tokens.expand(x.shape[0], -1, -1), behind], 1)
+
+
+def spread_out(t: Functions, *tables: Tensor, sides: Sequence[Number]) -> Tensor:
+    """A table (side, width) per axis -> (N, D) in raster order, the axes' columns concatenated."""
+    laid_out = []
+    for axis, table in enumerate(tables):
+        shape: list[Number] = [1] * len(sides)
+        shape[axis] = sides[axis]
+        laid_out.append(table.narrow(0, 0, sides[axis]).reshape(*shape, -1).expand(*sides, -1))
+    return t.cat(laid_out, -1).flatten(0, -2)
+
+
+def steps_and_places(t: Functions, *tables: Tensor) -> Tensor:
+    """A row per special token; then the vector of each time step plus that of its place: (e + N, D)."""
+    *special, steps, places = tables
+    grid = rows_and_columns(t, steps, places)
+    return t.cat([*special, grid], 0) if special else grid
+
+
+def rows_and_columns(t: Functions, rows: Tensor, columns: Tensor) -> Tensor:
+    """The vector of each position's row plus that of its column: (Y, D), (X, D) -> (Y·X, D)."""
+    return (rows.unsqueeze(1) + columns).flatten(0, 1)
+
+
+def with_features(t: Functions, x: Tensor, features: Tensor) -> Tensor:
+    """Constant features after the columns of each token: (B, N, D), (N, F) -> (B, N, D + F)."""
+    return t.cat([x, features.expand(x.shape[0], -1, -1)], -1)

@@ -27,7 +27,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.mixers import CausalMixer, GroupedQueryMixer, NonCausalMixer
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.program.attention import GLOBAL, attend, attend_to, grouped_heads, join_heads, split_heads
-from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads
+from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
 from xfcost.program.tape import Program
@@ -144,7 +144,7 @@ class Full(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n = place.grid.total
         q, k, v = grouped_heads(t, x, self, place)
-        bias = self._bias(t, n)
+        bias = self._bias(t, n, x)
         if t.decodes:
             k, v = t.cache("cache", KeyValueCache(n), k, v)
         y = attend(
@@ -155,14 +155,15 @@ class Full(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         y = join_heads(y)
         return t.linear("out", y, place.dim, bias=self.biased_output) if self.output_projection else y
 
-    def _bias(self, t: Operations, n: Number) -> Tensor | None:
+    def _bias(self, t: Operations, n: Number, like: Tensor) -> Tensor | None:
         """The position bias of the scores, the same for all samples: (H, N, M); N is 1 in a decode step."""
         if self.bias is not None:
             buckets = BucketBias(self.bias, n, self.heads, bool(self.causal))
             return t.run("relative_bias", buckets, **GLOBAL, reads_tokens=n, symbol="")
         if self.position != "alibi":
             return None
-        penalty = t.buffer("alibi_H1N", "attention:alibi", (self.heads, 1, n), n, self.heads, so_far=-1)
+        worked = Worked("attention:alibi", {"tokens": n, "heads": self.heads})
+        penalty = t.constant("alibi_H1N", worked, self.heads, 1, n, like=like, so_far=-1)
         return penalty if t.decodes else penalty.expand(-1, n, -1)
 
     @staticmethod

@@ -23,11 +23,11 @@ from xfcost.formulas.component import (
 from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import GLOBAL, added, attend, attend_to, join_heads, scores, softmax, split_heads
-from xfcost.program.leaves import HeadConv, Weight
+from xfcost.program.leaves import HeadConv, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program, itself
+from xfcost.program.tape import Program
 
 
 class LowRank(Program, NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
@@ -194,8 +194,8 @@ class Nystrom(Program, NonCausalMixer, frozen=True, kw_only=True, tag="nystrom")
         landmark = self._weights(t, "landmark", q_m, k_m, small, wide, of_landmarks)
         weigh = partial(t.leaf, "key.weighted_sum", product, title="Weighted sum softmax(Q̃Kᵀ)V", **of_tokens)
         values = weigh(self._weights(t, "key", q_m, k, wide, wide + small, of_tokens), v)  # the weights live no longer
-        init = ("attention:multiples_of_identity", m, (7.0, 15.0, 13.0))
-        multiples = Weight((3, m, m), init, "multiples_3MM", learns=False)
+        worked = Worked("attention:multiples_of_identity", {"size": m, "factors": (7.0, 15.0, 13.0)})
+        multiples = Weight((3, m, m), worked, "multiples_3MM", learns=False)
         facts = of_landmarks | {"matrix": matrix(small, wide + small, saved=True)}
         options = {"iterations": self.iterations}
         inverse = t.leaf("inverse", pseudo_inverse, landmark, weights=(multiples,), options=options, **facts)
@@ -317,7 +317,7 @@ class Inducing(Program, NonCausalMixer, frozen=True, kw_only=True, tag="inducing
             attend_to, inner=self.inner(d), heads=self.heads, bias=self.projection_bias, fused=place.fused,
             output=d if self.output_projection else None,
         )  # fmt: skip
-        points = t.leaf("points", itself, weights=(Weight((1, self.points, d)),))
+        points = t.table("points", 1, self.points, d)
         induced = t.part("induced", "points read tokens")
         read = attention(induced, points, x, reads="N")
         if self.induce == "mab":

@@ -28,17 +28,24 @@ class Leaf(Protocol):
         ...
 
 
+class Worked(NamedTuple):
+    """Fixed numbers that a function of torch's side works out (`file:function`) when the module is made."""
+
+    function: str
+    options: Mapping[str, Any]
+
+
 class Weight(NamedTuple):
     """A parameter of a leaf."""
 
     shape: tuple[Number, ...]
-    init: str | float | tuple[Any, ...] = "normal"
-    """How torch draws it (`torch_models/program.py`), a constant, or the function that makes it, with its arguments."""
+    init: str | float | Worked = "normal"
+    """How torch draws it (`torch_models/program.py`), a constant, or how fixed numbers are worked out."""
     name: str = "weight"
     learns: bool = True
     """Is it a parameter, and not a buffer?"""
     shared: str | None = None
-    """The table of the whole model that it is; None: it is the leaf's own."""
+    """The name of the table that the whole model shares; it is then no parameter of the leaf."""
 
 
 class Linear(NamedTuple):
@@ -48,13 +55,8 @@ class Linear(NamedTuple):
     bias: bool = True
 
     def traced(self, t: Tape, x: Symbolic) -> Symbolic:
-        inputs = x.shape[-1]
-        weight, bias = t.weight(self.outputs, inputs), t.weight(self.outputs) if self.bias else None
-        t.note(weight_matrices=(WeightMatrix(inputs, self.outputs),))
-        flat = x.reshape(-1, inputs)
-        y = t.call("aten::linear", (x, weight, bias), (*x.shape[:-1], self.outputs), factors=(x, weight))
-        t.save(y, flat)
-        return y
+        weight, bias = t.weight(self.outputs, x.shape[-1]), t.weight(self.outputs) if self.bias else None
+        return t.linear_map(x, weight, bias)
 
 
 # Title, learned vectors.

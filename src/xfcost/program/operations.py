@@ -21,8 +21,9 @@ from xfcost.program.leaves import (
     Made,
     Norm,
     Weight,
+    Worked,
 )
-from xfcost.program.symbolic import Shape, Tensor
+from xfcost.program.symbolic import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,12 @@ class Functions(Protocol):
     def take_rows(self, table: Tensor, index: Tensor) -> Tensor:
         """Rows of (R, D) by their numbers (…): (…, D)."""
 
+    def embedding(self, numbers: Tensor, table: Tensor) -> Tensor:
+        """The same as torch's embeddings do it: (…), (R, D) -> (…, D)."""
+
+    def linear_map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D')."""
+
 
 class Operations:
     """What a program may say."""
@@ -66,6 +73,24 @@ class Operations:
     def shortcut(self, component: SubLayer, place: Place, given: Tensor, own: Tensor) -> Tensor:
         """What f(`given`) is added to: `own` in the shape of that sum."""
         raise NotImplementedError
+
+    def zeros(self, *shape: Number, like: Tensor) -> Tensor:
+        """Whole numbers, all of them 0."""
+        raise NotImplementedError
+
+    def constant(
+        self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None
+    ) -> Tensor:  # fmt: skip
+        """Fixed numbers, in the type of `like`; in a decode step up to its token, along the axis `so_far`."""
+        raise NotImplementedError
+
+    def here(self, table: Tensor, count: Number) -> Tensor:
+        """Of a table's rows, one per position, the first `count`; in a decode step that of its token."""
+        raise NotImplementedError
+
+    def table(self, name: str, *shape: Number, **facts: Any) -> Tensor:
+        """A learned table."""
+        return self.leaf(name, itself, weights=(Weight(shape),), **facts)
 
     def linear(self, name: str, x: Tensor, outputs: Number, *, bias: bool = True, **facts: Any) -> Tensor:
         """xW + b: (…, D) -> (…, D')."""
@@ -98,10 +123,6 @@ class Operations:
         """Keys and values of the encoder's output: `compute` gives them. A decode step finds them in a cache."""
         raise NotImplementedError
 
-    def buffer(self, name: str, function: str, shape: Shape, *arguments: Any, so_far: int | None = None) -> Tensor:
-        """A constant that a function of torch's side makes; in a decode step up to its token, along `so_far`."""
-        raise NotImplementedError
-
     def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
         """x (1, …) for each sample of `like`, as a view; x as it is where it is of samples."""
         raise NotImplementedError
@@ -109,6 +130,11 @@ class Operations:
     def part(self, name: str, label: str | None = None, titles: Mapping[str, str] | None = None) -> Part:
         """The same for a part of the component: its leaves are `name.…`, their titles `… (label)`."""
         return Part(self, name, label, titles or {})
+
+
+def itself(t: Functions, x: Tensor) -> Tensor:
+    """x."""
+    return x
 
 
 class Part(Operations):
@@ -128,8 +154,16 @@ class Part(Operations):
     def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
         return self.whole.of_memory(f"{self.name}.{name}", compute, title)
 
-    def buffer(self, name: str, function: str, shape: Shape, *arguments: Any, so_far: int | None = None) -> Tensor:
-        return self.whole.buffer(f"{self.name}_{name}", function, shape, *arguments, so_far=so_far)
-
     def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
         return self.whole.per_sample(x, like)
+
+    def zeros(self, *shape: Number, like: Tensor) -> Tensor:
+        return self.whole.zeros(*shape, like=like)
+
+    def constant(
+        self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None
+    ) -> Tensor:  # fmt: skip
+        return self.whole.constant(f"{self.name}_{name}", worked, *shape, like=like, so_far=so_far)
+
+    def here(self, table: Tensor, count: Number) -> Tensor:
+        return self.whole.here(table, count)

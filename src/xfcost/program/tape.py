@@ -10,14 +10,15 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from xfcost.formulas.component import Component, Place, SubLayer, single_token
+from xfcost.formulas.component import Component, Enter, Place, SubLayer, single_token
 from xfcost.formulas.operation_costs import COSTS, FREE
 from xfcost.formulas.rows import without_work
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type, width_of
 from xfcost.ledger.units import Number
-from xfcost.program.leaves import Leaf
+from xfcost.program.leaves import Leaf, Worked
 from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast, contiguous_strides
 from xfcost.program.titles import TITLES
@@ -181,6 +182,29 @@ class Tape(Operations):
         self.save(result, index)
         return result
 
+    def embedding(self, numbers: Symbolic, table: Symbolic) -> Symbolic:
+        result = self.call("aten::embedding", (table, numbers), (*numbers.shape, table.shape[-1]))
+        self.save(result, numbers)
+        return result
+
+    def linear_map(self, x: Symbolic, weight: Symbolic, bias: Symbolic | None = None) -> Symbolic:
+        outputs, inputs = weight.shape
+        self.note(weight_matrices=(WeightMatrix(inputs, outputs),))
+        y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
+        self.save(y, x.reshape(-1, inputs))
+        return y
+
+    def zeros(self, *shape: Number, like: Any) -> Symbolic:
+        return Symbolic(self, shape, Storage(prod(shape), "int64"), learns=False)
+
+    def constant(
+        self, name: str, worked: Worked, *shape: Number, like: Any, so_far: int | None = None
+    ) -> Symbolic:  # fmt: skip
+        return self.held(*shape)
+
+    def here(self, table: Any, count: Number) -> Any:
+        return table.narrow(0, 0, 1 if self.decodes else count)
+
     def cat(self, tensors: Sequence[Symbolic], dim: int) -> Symbolic:
         axis = dim % tensors[0].ndim
         length = sum(one.shape[axis] for one in tensors)
@@ -236,9 +260,6 @@ class Tape(Operations):
             self.rows[name] = Operation(path=name, title=title, cache=Cached(elements, cross_attention=True))
         return given
 
-    def buffer(self, name: str, function: str, shape: Shape, *arguments: Any, so_far: int | None = None) -> Any:
-        return self.held(*shape)
-
     def per_sample(self, x: Any, like: Any) -> Any:
         if not x.once or like.once:
             return x
@@ -272,7 +293,8 @@ class Tape(Operations):
             costs["backward_macs"] = now.costs["backward_macs"]
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
-        stated = {"params": now.params, "once": all(one.once for one in tensors)}
+        once = bool(costs) and all(one.once for one in tensors)
+        stated = {"params": now.params, "once": once}
         stated |= {"takes_input": now.takes_input or None}
         self.rows[path] = Operation(
             path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
@@ -299,6 +321,15 @@ def _in_order_of(like: Symbolic, shape: Shape) -> Shape:
     return tuple(dense[order.index(axis)] for axis in range(len(shape)))
 
 
+def memory_of(t: Tape, component: Component, place: Place) -> tuple[Symbolic, ...]:
+    """The encoder's output, or that of an earlier stage, where the component reads one."""
+    reads = isinstance(component, SubLayer) and component.reads_memory
+    reads = reads or (isinstance(component, Enter) and component.reads_stage is not None)
+    if not reads or place.memory is None:
+        return ()
+    return (t.input(place.memory.total, place.memory_dim, raw=False),)
+
+
 class Program(Component, frozen=True):
     """A component that is one program, run by every machine: its rows are those of a tape."""
 
@@ -316,20 +347,32 @@ class Program(Component, frozen=True):
         """What f(x) is added to, x itself where it has its shape; `given` is what f reads, x or its norm."""
         return x
 
+    entering_type: ClassVar[Type] = "model"
+    """The type of what comes in."""
+
     def entering(self, place: Place) -> Shape:
         """The shape of a sample that comes in."""
         return place.grid.total, place.dim
 
+    def inputs(self, t: Tape, place: Place) -> tuple[Symbolic, ...]:
+        """What comes in, one token in a decode step; and the memory or the earlier stage's output, where it reads one.
+
+        A decode step has that in a cache.
+        """
+        tokens, *width = self.entering(place)
+        x = t.input(1 if t.decodes else tokens, *width, type_=self.entering_type, learns=self.entering_type == "model")
+        return (x, *memory_of(t, self, place))
+
     def operations(self, place: Place) -> Iterator[Operation]:
-        return self._rows(place, Tape(), self.entering(place))
+        return self._rows(place, Tape())
 
     def step(self, place: Place) -> Iterator[Operation]:
         if not self.decodes:
             return super().step(place)  # type: ignore[misc,no-any-return]  # a mixer's, which refuses
-        return self._rows(place, Tape(decodes=True), (1, place.dim))
+        return self._rows(place, Tape(decodes=True))
 
-    def _rows(self, place: Place, tape: Tape, shape: Shape) -> Iterator[Operation]:
-        tape.component("", self, place, tape.input(*shape), *memory_of(tape, self, place))
+    def _rows(self, place: Place, tape: Tape) -> Iterator[Operation]:
+        tape.component("", self, place, *self.inputs(tape, place))
         return iter(tape.rows.values())
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
@@ -337,16 +380,3 @@ class Program(Component, frozen=True):
         x = tape.input(*self.entering(place))
         self.skip(tape, x, x, place)
         return iter(tape.rows.values())
-
-
-def itself(t: Operations, weight: Tensor) -> Tensor:
-    """A learned table, as it is."""
-    return weight
-
-
-def memory_of(tape: Tape, component: Component, place: Place) -> list[Symbolic]:
-    """The encoder's output (B, M, E), where the component reads it."""
-    if not getattr(component, "reads_memory", False):
-        return []
-    memory = place.memory or place.grid
-    return [tape.input(memory.total, place.memory_dim or place.dim, raw=False)]

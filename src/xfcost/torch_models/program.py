@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xfcost.formulas.component import Component, Place, SubLayer, single_token
+from xfcost.ledger.units import Number
 from xfcost.program.convolution import AdaptiveMean, Convolution, GridNorm, Pool, Window
 from xfcost.program.leaves import (
     Absorbed,
@@ -33,9 +35,11 @@ from xfcost.program.leaves import (
     Rotary,
     TalkingHeads,
     Weight,
+    Worked,
 )
 from xfcost.program.operations import Operations
-from xfcost.program.tape import Program, Tape, memory_of
+from xfcost.program.symbolic import Symbolic
+from xfcost.program.tape import Program, Tape
 from xfcost.torch_models.shared import attention, cache, convolution, experts, leaves, norms
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
@@ -55,7 +59,7 @@ class Functions:
     @staticmethod
     def pad(x: Tensor, dim: int, *, before: int = 0, after: int = 0) -> Tensor:
         # torch takes (before, after) of each axis, last axis first
-        return nn.functional.pad(x, [0, 0] * (x.dim() - 1 - dim % x.dim()) + [before, after])
+        return F.pad(x, [0, 0] * (x.dim() - 1 - dim % x.dim()) + [before, after])
 
     @staticmethod
     def arange(count: int, like: Tensor) -> Tensor:
@@ -71,37 +75,46 @@ class Functions:
     def take_rows(table: Tensor, index: Tensor) -> Tensor:
         return table[index]
 
+    embedding = staticmethod(F.embedding)
+    linear_map = staticmethod(F.linear)
+
 
 class FunctionLeaf(nn.Module):
     """A function of tensors, with the parameters of its leaf."""
 
     def __init__(self, leaf: Function, tables: leaves.Tables) -> None:
         super().__init__()
-        self.function, self.options = leaf.function, leaf.options
-        self.names = [weight.name for weight in leaf.weights]
-        self.tables = tuple(tables[weight.shared] if weight.shared else None for weight in leaf.weights)
+        self.function, self.options, self.weights = leaf.function, leaf.options, leaf.weights
+        self.tables = {one.name: tables[one.shared] for one in leaf.weights if one.shared is not None}
         for weight in leaf.weights:
-            made = _drawn(weight)
-            if weight.shared:
+            if weight.name in self.tables:
                 continue
-            if weight.learns:
-                self.register_parameter(weight.name, made)
+            if isinstance(weight.init, Worked):
+                self.register_buffer(weight.name, _worked(weight.init), persistent=False)
+            elif weight.learns:
+                self.register_parameter(weight.name, _drawn(weight.shape, weight.init))
             else:
-                self.register_buffer(weight.name, made.data, persistent=not isinstance(weight.init, tuple))
+                self.register_buffer(weight.name, _drawn(weight.shape, weight.init).data)
 
     def forward(self, *inputs: Any) -> Any:
-        held = (
-            table.weight if table else getattr(self, name) for name, table in zip(self.names, self.tables, strict=True)
-        )
+        held = (self._held(weight, inputs) for weight in self.weights)
         return self.function(Functions, *inputs, *held, **self.options)
 
+    def _held(self, weight: Weight, inputs: tuple[Any, ...]) -> Tensor:
+        if weight.name in self.tables:
+            return self.tables[weight.name].weight
+        found: Tensor = getattr(self, weight.name)
+        return found.to(inputs[0].dtype) if isinstance(weight.init, Worked) else found
 
-def _drawn(weight: Weight) -> nn.Parameter:
-    if isinstance(weight.init, tuple):
-        function, *arguments = weight.init
-        return nn.Parameter(named(function)(*arguments))
-    by = INITS[weight.init] if isinstance(weight.init, str) else partial(nn.init.constant_, val=weight.init)
-    return leaves.drawn(*weight.shape, by=by)
+
+def _drawn(shape: tuple[Any, ...], init: str | float) -> nn.Parameter:
+    by = INITS[init] if isinstance(init, str) else partial(nn.init.constant_, val=init)
+    return leaves.drawn(*shape, by=by)
+
+
+def _worked(worked: Worked) -> Tensor:
+    found: Tensor = named(worked.function)(**worked.options)
+    return found
 
 
 _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {
@@ -110,7 +123,7 @@ _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {
     "sigmoid": nn.Sigmoid,
     "tanh": nn.Tanh,
 }
-# Of a kind of leaf and the symbolic tensors that enter it: its module.
+# Of a kind of leaf and the symbolic tensors that enter it: its module. That of a function has the shared tables too.
 MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Linear: lambda leaf, x: leaves.Linear(x.shape[-1], leaf.outputs, bias=leaf.bias),
     Norm: lambda leaf, x: norms.norm(leaf.kind, x.shape[-1]),
@@ -187,9 +200,11 @@ class Maker(Tape):
             self._add(name, cache.MemoryCache(self.cache_batch, *shape, width, value_width=given[1].shape[-1]))
         return given
 
-    def buffer(self, name: str, function: str, shape: Any, *arguments: Any, so_far: int | None = None) -> Any:
-        self.module.register_buffer(name, named(function)(*arguments), persistent=False)
-        return super().buffer(name, function, shape, *arguments, so_far=so_far)
+    def constant(
+        self, name: str, worked: Worked, *shape: Number, like: Any, so_far: int | None = None
+    ) -> Symbolic:  # fmt: skip
+        self.module.register_buffer(name, _worked(worked), persistent=False)
+        return super().constant(name, worked, *shape, like=like, so_far=so_far)
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         if self.inner is None:
@@ -232,6 +247,16 @@ class Runner(Operations):
         options = leaf.options if isinstance(leaf, Absorbed) else NO_OPTIONS
         return self.module.get_submodule(name)(*inputs, **options)
 
+    def zeros(self, *shape: Any, like: Any) -> Any:
+        return like.new_zeros(shape, dtype=torch.long)
+
+    def constant(self, name: str, worked: Worked, *shape: Any, like: Any, so_far: int | None = None) -> Any:
+        found = getattr(self.module, name).to(like.dtype)
+        return found.narrow(so_far, 0, self.module.position + 1) if self.decodes and so_far is not None else found
+
+    def here(self, table: Any, count: Any) -> Any:
+        return table.narrow(0, self.module.position, 1) if self.decodes else table.narrow(0, 0, count)
+
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         return self.module.get_submodule(name)(*inputs)
 
@@ -243,10 +268,6 @@ class Runner(Operations):
             kept.keys, kept.values = compute()
         found: tuple[Any, ...] = kept()
         return found
-
-    def buffer(self, name: str, function: str, shape: Any, *arguments: Any, so_far: int | None = None) -> Any:
-        buffer = getattr(self.module, name)
-        return buffer.narrow(so_far, 0, self.module.position + 1) if self.decodes and so_far is not None else buffer
 
     def per_sample(self, x: Any, like: Any) -> Any:
         return x.expand(like.shape[0], *x.shape[1:])
@@ -270,8 +291,8 @@ class ProgramModule(cache.Positioned):
         self.config, self.place = config, single_token(place) if decodes and config.token_wise else place
         maker = Maker(self, tables=tables, cache_batch=cache_batch)
         maker.titles = config.titles
-        tokens, *width = config.entering(self.place)
-        config.forward(maker, maker.input(1 if decodes else tokens, *width), self.place, *memory_of(maker, config, place))
+        x, *memory = config.inputs(maker, self.place)
+        config.forward(maker, x, self.place, *memory)
         self.decodes, self.runner = decodes, Runner(self, decodes=decodes)
 
     def forward(self, x: Tensor, *memory: Tensor) -> Any:

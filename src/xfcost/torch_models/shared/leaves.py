@@ -179,24 +179,6 @@ class TableUser(nn.Module):
         return shared.weight if shared else self.get_parameter("weight")
 
 
-class Lookup(TableUser):
-    """Rows of a table for token numbers: (B, N) -> (B, N, D)."""
-
-    def forward(self, numbers_BN: Tensor) -> Tensor:
-        return F.embedding(numbers_BN, self.table)
-
-
-class Scoring(TableUser):
-    """x · tableᵀ + b: (B, N, D) -> (B, N, V)."""
-
-    def __init__(self, rows: int, columns: int, *, shared: Table | None = None, bias: bool = False) -> None:
-        super().__init__(rows, columns, shared=shared)
-        self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return F.linear(x_BND, self.table, self.bias)
-
-
 class HeadBias(TableUser):
     """x + u: (B, N, D) -> (B, N, D). With `shared`, u is a row of a shared table."""
 
@@ -267,24 +249,6 @@ class LinearOverTokens(Linear):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return super().forward(x_BND.transpose(1, 2)).transpose(1, 2)
-
-
-class Prepend(Table):
-    """Learned tokens before the others: (B, N, D) -> (B, m+N, D)."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
-        return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
-
-
-class TokenPool(nn.Module):
-    """(B, N, D) -> (B, D): the mean of all tokens, or one token's vector, such as the class token's."""
-
-    def __init__(self, form: str, token: int = 0) -> None:
-        super().__init__()
-        self.form, self.token = form, token
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND.mean(dim=1) if self.form == "mean" else x_BND[:, self.token]
 
 
 class FixedMask(nn.Module):

@@ -1,0 +1,29 @@
+"""Numbers that are no weights, worked out when a module is made: sinusoids of positions, Fourier features.
+
+N tokens, D width, F features, R axes of the grid.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sinusoids(tokens: int, width: int) -> Tensor:
+    """sin and cos of pos/10000^(2i/d) in even and odd columns (Vaswani et al. 2017, §3.5)."""
+    position_N1 = torch.arange(tokens, dtype=torch.float32)[:, None]
+    column_D = torch.arange(width, dtype=torch.float32)
+    angle_ND = position_N1 / 10000 ** (column_D // 2 * 2 / width)
+    return torch.where(column_D % 2 == 0, angle_ND.sin(), angle_ND.cos())
+
+
+def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:
+    """(N, F): positions from -1 to 1, then sines, then cosines (Jaegle et al. 2021).
+
+    The angles are π·f·position, with f from 1 to half the side.
+    """
+    axes = torch.meshgrid(*(torch.linspace(-1, 1, side, dtype=torch.float32) for side in sides), indexing="ij")
+    places_NR = torch.stack([axis.flatten() for axis in axes], dim=-1)
+    frequencies_RF = torch.stack([torch.linspace(1, side / 2, bands, dtype=torch.float32) for side in sides])
+    angles_NF = torch.pi * (places_NR[..., None] * frequencies_RF).flatten(1)
+    return torch.cat([places_NR, angles_NF.sin(), angles_NF.cos()], dim=-1)
