@@ -460,8 +460,6 @@ class _Following:
             kept = (x, second, *(() if memory is None else (memory,)))  # by the blocks, which all are one function
             tape.saved["join"] += sum(one.bytes_first_saved(self.batch) for one in kept)
             y = tape.component("", part.component, place, *inputs)
-        elif isinstance(part.component, Program):
-            y = tape.component("", part.component, place, *inputs)
         else:
             named = {INPUT: x, RESIDUAL: x, MEMORY: memory}
             scope = {name: storage for name, storage in named.items() if storage is not None}

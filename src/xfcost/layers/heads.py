@@ -24,7 +24,8 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
 )
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.program.leaves import AdaptiveMean, Weight
+from xfcost.program.convolution import AdaptiveMean
+from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor

@@ -151,7 +151,7 @@ IN_A_RUN: Final[dict[type[Any], Callable[..., Any]]] = {
         leaf.tokens, x.shape[-1], leaf.base
     ),
     BucketBias: lambda maker, leaf: (attention.BucketBiasAtPosition if maker.decodes else attention.BucketBias)(
-        leaf.buckets, leaf.tokens, leaf.heads, maker.table(leaf.buckets.share), causal=leaf.causal
+        leaf.buckets, leaf.tokens, leaf.heads, maker.shared_table(leaf.buckets.share), causal=leaf.causal
     ),
     KeyValueCache: lambda maker, leaf, k, v: cache.KeyValueCache(
         maker.cache_batch, k.shape[1], leaf.rows, (k.shape[-1], v.shape[-1]), classes=leaf.classes
@@ -182,7 +182,7 @@ class Maker(Tape):
         super().__init__(batch=cache_batch or 1, decodes=cache_batch is not None)
         self.module, self.inner, self.tables, self.cache_batch = module, inner, tables, cache_batch
 
-    def table(self, share: str | None) -> leaves.Table | None:
+    def shared_table(self, share: str | None) -> leaves.Table | None:
         """The shared table of a name."""
         return None if share is None else self.tables[share]
 
