@@ -55,6 +55,23 @@ class Blocks(NamedTuple):
         return prod(tuple(sum(parts) for parts in zip(self.block, self.before, self.after, strict=True)))
 
     @property
+    def reach(self) -> Pair:
+        """Rows and columns of a memory block."""
+        rows, columns = (sum(parts) for parts in zip(self.block, self.before, self.after, strict=True))
+        return rows, columns
+
+    def padding(self, *, around: bool) -> list[Number]:
+        """The zeros around the last axes of (B, H, W, D), innermost first: up to full blocks.
+
+        With `around` there are those of the outermost memory blocks too.
+        """
+        sides: list[Number] = [0, 0]
+        for side, block, before, after, count in reversed(list(zip(*self, self.counts, strict=True))):
+            more = count * block - side
+            sides += [before, more + after] if around else [0, more]
+        return sides
+
+    @property
     def padded(self) -> Number:
         """Positions of all query blocks together."""
         return self.groups * self.queries

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from random import Random
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import attention_of, masks_of_groups
-from xfcost.formulas.banded_attention import (
-    Blocks,
-    memory_blocks,
-    merged,
-    of_cropped,
-    overlapping,
-    padded,
-    query_blocks,
-)
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, PaddingNote, Place, Side
+from xfcost.formulas.banded_attention import Blocks
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, PaddingNote, Place, Side
 from xfcost.formulas.mixers import CausalMixer, NonCausalMixer
-from xfcost.formulas.rows import linear, move
-from xfcost.formulas.tensors import cropped
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors, merged_heads
 from xfcost.mechanisms.full import Full
+from xfcost.program.attention import attend, fixed_mask, in_place, join_heads, split_heads
+from xfcost.program.leaves import IntervalMask, Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
 
 
-class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
+class Blockwise(Program, CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     """Softmax attention of query blocks against memory blocks, two matrix products for all blocks at once.
 
     One component for what the field has under several names:
@@ -57,6 +50,12 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     """
 
     short_name = "Blockwise attention"
+
+    titles: ClassVar[Mapping[str, str]] = {
+        "memory_blocks": "Pad keys and values, cut memory blocks",
+        "merge": "Join blocks, crop",
+        "query_blocks": "Pad queries, cut into blocks",
+    }
 
     block: Annotated[Length, Letter("b")] | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2), Letter("W")]
     """Tokens of a query block in a sequence; or its [rows, columns] on a grid."""
@@ -111,28 +110,18 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self.blocks(grid).pairs(causal=bool(self.causal))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        inner, blocks = self.inner(d), self.blocks(place.grid)
-        mixing: Mixing = "local"
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner, blocks = self.inner(place.dim), self.blocks(place.grid)
         reads = "W²" if isinstance(self.block, list) else "b + m" if self.before or self.after else "b"
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        queries, memory = query_blocks(blocks, inner, "qkv"), memory_blocks(blocks, 2 * inner, "qkv")
-        yield move("query_blocks", "Pad queries, cut into blocks", blocks.query_padding * inner, tensors=queries)
-        title = "Pad keys and values, cut memory blocks"
-        yield move("memory_blocks", title, blocks.memory_elements * 2 * inner, tensors=memory)
-        core: dict[str, Any] = {"queries": blocks.queries, "keys": blocks.keys, "groups": blocks.groups}
-        local: dict[str, Any] = {"mixing": mixing, "reads": reads}
-        if place.fused:
-            mask = masks_of_groups(blocks.groups, blocks.queries, blocks.keys)
-            yield move("mask", "Mask", reads_tokens=blocks.keys, symbol="mask", tensors=mask, **local)
-        copy = overlapping(blocks, inner)
-        core |= {"operands": ("query_blocks", "memory_blocks", "memory_blocks"), "fused_copies": (None, copy, copy)}
-        core |= {"masked": True, "mask_in_place": True, "mask_kind": "groups"}
-        yield from attention_of(self, place, **core, **local)
-        yield move("merge", "Join blocks, crop", symbol="", tensors=merged(blocks, inner))
-        out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
-        yield of_cropped(out, n, blocks.padded, inner)
+        local = {"mixing": "local", "reads": reads, "reads_tokens": blocks.keys}
+        q, kv = t.linear("qkv", x, 3 * inner, bias=self.projection_bias).split((inner, 2 * inner), -1)
+        q = t.leaf("query_blocks", cut_blocks, q, options={"blocks": blocks, "around": False})
+        k, v = t.leaf("memory_blocks", cut_blocks, kv, options={"blocks": blocks, "around": True}).chunk(2, -1)
+        parts = (split_heads(part, self.heads) for part in (q, k, v))
+        mask = partial(t.run, "mask", IntervalMask(blocks, bool(self.causal)))
+        y = attend(t, *parts, fused=place.fused, pairs=self.pairs(place.grid), mixing=local, mask=in_place(mask))
+        y = t.leaf("merge", merged_blocks, join_heads(y), options={"blocks": blocks}, symbol="")
+        return t.linear("out", y, place.dim, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:
         blocks = self.blocks(place.grid)
@@ -150,12 +139,31 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
             yield "blocks without a memory never learn of each other, however many layers are stacked"
 
 
-# The keys and values gathered for the blocks next to the global ones, and for the others.
-EDGE: Final = ("gather", "edge values")
-MIDDLE: Final = ("middle keys", "middle values")
+def cut_blocks(t: Functions, x: Tensor, *, blocks: Blocks, around: bool) -> Tensor:
+    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D).
+
+    `around`: overlapping memory blocks, views of the padded frame where they are of one row: (B, N, D) -> (B, G, M, D).
+    """
+    grid, sides = x.unflatten(1, blocks.sides), blocks.padding(around=around)
+    if any(sides):
+        grid = t.pad_sides(grid, sides)
+    return cut_memory(grid, blocks.reach if around else blocks.block, blocks.block)
 
 
-class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse"):
+def cut_memory(grid: Tensor, size: Sequence[Number], step: Sequence[Number]) -> Tensor:
+    """Rectangles of `size` at each `step`: (B, H, W, D) -> (B, G, M, D)."""
+    cut = grid.unfold(1, size[0], step[0]).unfold(2, size[1], step[1])  # (B, R, C, D, h, w)
+    return cut.permute(0, 1, 2, 4, 5, 3).flatten(3, 4).flatten(1, 2)
+
+
+def merged_blocks(t: Functions, x: Tensor, *, blocks: Blocks) -> Tensor:
+    """Blocks joined, with padding cropped: (B, G, T, D) -> (B, N, D)."""
+    x = x.unflatten(2, blocks.block).unflatten(1, blocks.counts).transpose(2, 3)
+    grid = x.flatten(3, 4).flatten(1, 2)
+    return grid.narrow(1, 0, blocks.sides[0]).narrow(2, 0, blocks.sides[1]).flatten(1, 2)
+
+
+class BlockSparse(Program, NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse"):
     """BigBird's internal construction (ITC): window, global and random blocks (Zaheer et al. 2020, §2 and appendix D).
 
     N tokens in u = ⌈N/b⌉ blocks of b, P = u·b tokens with padding, which is projected and attended over like tokens,
@@ -182,6 +190,12 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
 
     short_name = "Block-sparse attention"
     non_causal_reason: ClassVar[str] = "the first and the last block read all tokens, and all read them"
+
+    titles: ClassVar[Mapping[str, str]] = {
+        "gather": "Gather the keys and values of every block",
+        "join": "Join the blocks",
+        "pad": "Pad to whole blocks",
+    }
 
     block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
     """Tokens of a block, b."""
@@ -242,65 +256,50 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         read = (self.read_by_middle - 1) * b + last
         return (b + last) * n, 2 * b * (read - b), (blocks - 4) * b * read
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         if self.is_full(place.grid):
-            yield from self.as_full().operations(place)
-            return
-        d, b, u, read = place.dim, self.block, self.blocks(place.grid), self.read_by_middle
-        inner, p = self.inner(d), u * b
-        n = place.grid.total
-        yield move("pad", "Pad to whole blocks", 0 if p == n else p * d, tensors=padded((n, d), (p, d)))
-        yield linear("qkv", "Q, K, V projections", p, d, 3 * inner, bias=self.projection_bias)
+            return self.as_full().forward(t, x, place)
+        n, u, last = place.grid.total, self.blocks(place.grid), self.blocks(place.grid) - 1
+        x = t.leaf("pad", zeros_after, x, options={"count": u * self.block - n})
+        parts = t.linear("qkv", x, 3 * self.inner(place.dim), bias=self.projection_bias).chunk(3, -1)
+        # heads before blocks, so that gathered blocks are contiguous for the products: (B, H, U, T, K)
+        q, k, v = (split_heads(part, self.heads).unflatten(2, (u, self.block)) for part in parts)
         global_pairs, edge_pairs, middle_pairs = self._pairs(place.grid)
-        yield from self._core(place, "global_", 1, 2 * b, p, global_pairs)
-        gathered = 2 * b * inner * ((u - 4) * read + 2 * (read - 1))
-        tensors = self._gathered(place.grid, inner)
-        yield move("gather", "Gather the keys and values of every block", gathered, tensors=tensors)
-        yield from self._core(place, "edge_", 2, b, (read - 1) * b, edge_pairs)
-        yield from self._core(place, "", u - 4, b, read * b, middle_pairs)
-        last = "attention" if place.fused else "weighted_sum"
-        parts = (("global_", 2 * b), ("edge_", 2 * b), ("", (u - 4) * b))
-        reads = tuple(Tensor(f"{prefix}{last}", (tokens, inner)) for prefix, tokens in parts)
-        yield move("join", "Join the blocks", p * inner, tensors=Tensors(reads, (Tensor(OUTPUT, (p, inner)),)))
-        yield cropped(
-            linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias), p - place.grid.total
-        )
+        queries = q.unfold(2, 1, last).squeeze(-1).flatten(2, 3).unsqueeze(2)
+        everything = (part.flatten(2, 3).unsqueeze(2) for part in (k, v))
+        global_y = self._core(t.part("global", "global blocks"), place, "global", queries, everything, global_pairs)
+        of_edge, of_middle = (self._read(t, name, u, x) for name in ("edge", "middle"))
+        edges = q.narrow(2, 1, last - 1).unfold(2, 1, last - 2).squeeze(-1)
+        gathered_kv = (t.leaf("gather", gathered, part, of_edge) for part in (k, v))
+        edge_y = self._core(t.part("edge", "blocks beside them"), place, "edge", edges, gathered_kv, edge_pairs)
+        gathered_kv = (t.leaf("gather", gathered, part, of_middle) for part in (k, v))
+        middle_y = self._core(t, place, "middle", q.narrow(2, 2, u - 4), gathered_kv, middle_pairs)
+        y = t.leaf("join", in_sequence, global_y.unflatten(3, (2, self.block)).select(2, 0), edge_y, middle_y)
+        y = t.linear("out", join_heads(y.flatten(2, 3)), place.dim, bias=self.projection_bias)
+        return y.narrow(1, 0, n)
 
-    def _gathered(self, grid: Grid, inner: Number) -> Tensors:
-        """Keys and values of the blocks next to the global ones, and of the others."""
-        b, u, read = self.block, self.blocks(grid), self.read_by_middle
-        reads, writes = [], []
-        for groups, blocks, names in ((2, read - 1, EDGE), (u - 4, read, MIDDLE)):
-            index = Tensor("blocks read", (groups, blocks), "int64", once=True, held=True)
-            reads += 2 * [Tensor("qkv", (u * b, inner)), index]
-            writes += [Tensor(OUTPUT if name == "gather" else name, (groups, blocks * b, inner)) for name in names]
-        return Tensors(tuple(reads), tuple(writes), beside=True)
+    def _read(self, t: Operations, name: str, blocks: Number, like: Tensor) -> Tensor:
+        """The blocks that the two blocks beside the global ones read (`edge`), or all others: (G, X)."""
+        shape = (2, self.read_by_middle - 1) if name == "edge" else (blocks - 4, self.read_by_middle)
+        worked = Worked("windows:blocks_read", {"config": self, "blocks": blocks, "name": name})
+        return t.constant(f"{name}_GX", worked, *shape, like=like)
 
     def _core(
-        self, place: Place, prefix: str, groups: Number, queries: Number, keys: Number, pairs: Number
-    ) -> Iterator[Operation]:
-        note = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
-        reads = {"global_": "N", "edge_": "(4+r)·b", "": "(5+r)·b"}[prefix]
-        mixing: Mixing = "global" if prefix == "global_" else "local"
+        self, t: Operations, place: Place, name: str, q: Tensor, kv: Iterable[Tensor], pairs: Number
+    ) -> Tensor:  # fmt: skip
+        """Queries and keys of G blocks side by side: (B, H, G, T, K) -> (B, H, G, T, K)."""
+        k, v = kv
+        groups, keys = k.shape[2], k.shape[3]
         padding = self.blocks(place.grid) * self.block - place.grid.total  # of the last block, which all read
-        if padding != 0 and place.fused:
-            title = f"Mask ({note})" if note else "Mask"
-            yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys - padding)
-        core = {"queries": queries, "keys": keys, "groups": groups, "pairs": pairs, "mixing": mixing, "reads": reads}
-        core |= {"masked": padding != 0, "padding": padding, "prefix": prefix, "label": note}
-        yield from attention_of(self, place, **core, **self._layout(place, prefix, groups, queries))
-
-    def _layout(self, place: Place, prefix: str, groups: Number, queries: Number) -> dict[str, Any]:
-        """How operands lie: heads before blocks; the global blocks' queries are copied, other blocks' keys gathered."""
-        inner, tokens = self.inner(place.dim), place.grid.total
-        if prefix == "global_":
-            keys = merged_heads((self.blocks(place.grid) * self.block, inner), self.heads, tokens)
-            made = Tensor("global queries", (queries, inner))
-            facts = {"between": (made,), "gathered_queries": True, "fused_copies": (None, keys, keys)}
-            return facts | {"operands": (made.name, "qkv", "qkv"), "mask_kind": "held"}
-        copies = (merged_heads((groups, queries, inner), self.heads, tokens), None, None)
-        operands = ("qkv", *(EDGE if prefix else MIDDLE))
-        return {"operands": operands, "gathered": True, "fused_copies": copies, "mask_kind": "held"}
+        reads = {"global": "N", "edge": "(4+r)·b", "middle": "(5+r)·b"}[name]
+        mixing = {"mixing": "global" if name == "global" else "local", "reads": reads, "heads": self.heads}
+        mixing["reads_tokens"] = keys - padding
+        mask = None
+        if padding != 0:
+            options = {"config": self, "blocks": self.blocks(place.grid), "name": name, "tokens": place.grid.total}
+            shut = Weight((groups, 1, keys), Worked("windows:padding_shut", options), "shut", learns=False)
+            mask = fixed_mask(t, shut)
+        return attend(t, q, k, v, fused=place.fused, pairs=pairs, mixing=mixing, mask=mask)
 
     def as_full(self) -> Full:
         """Full attention, for short sequences."""
@@ -325,3 +324,19 @@ def _available_block(unavailable: list[int], number: int) -> int:
     for block in unavailable:
         number += block <= number
     return number
+
+
+def zeros_after(t: Functions, x: Tensor, *, count: Number) -> Tensor:
+    """Zeros behind the tokens: (B, N, D) -> (B, N', D)."""
+    return t.pad(x, 1, after=count) if count else x
+
+
+def gathered(t: Functions, blocks: Tensor, read: Tensor) -> Tensor:
+    """The blocks that each query block reads, concatenated: (B, H, U, T, K), (G, X) -> (B, H, G, X·T, K)."""
+    return blocks.index_select(2, read.flatten()).unflatten(2, read.shape).flatten(3, 4)
+
+
+def in_sequence(t: Functions, global_blocks: Tensor, edge: Tensor, middle: Tensor) -> Tensor:
+    """Blocks in sequence order: global and edge ones (B, H, 2, T, K), U - 4 middle ones -> (B, H, U, T, K)."""
+    first, last = ((part.narrow(2, at, 1) for part in (global_blocks, edge)) for at in (0, 1))
+    return t.cat([*first, middle, *reversed([*last])], 2)

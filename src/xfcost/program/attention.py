@@ -12,7 +12,7 @@ from typing import Any, Final
 from xfcost.formulas.component import Number, Place
 from xfcost.formulas.mixers import GroupedQueryMixer
 from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
-from xfcost.program.leaves import FusedAttention, Rotary
+from xfcost.program.leaves import FusedAttention, Rotary, Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
 
@@ -66,11 +66,12 @@ def attend(  # noqa: PLR0913 - the options of the formula
     """
     *around, heads, queries, width = q.shape
     keys, groups = k.shape[-2], prod(around[1:])
-    facts: dict[str, Any] = {"reads_tokens": keys} | dict(mixing) | {"heads": heads}
+    facts: dict[str, Any] = {"reads_tokens": keys, "heads": heads} | dict(mixing)
     core = {"core": AttentionCore(groups * heads // shared, queries * shared, keys, width, v.shape[-1]), "pairs": pairs}
     factor = float(scaled_by or width) ** -0.5 if scaled else None
     if fused:
-        bias = _masked_bias(t, bias, mask, dict(mixing) | {"reads_tokens": keys}, causal=causal)
+        of_pairs = {name: fact for name, fact in facts.items() if name != "heads"}
+        bias = _masked_bias(t, bias, mask, of_pairs, causal=causal)
         scale = 1.0 if factor is None else factor if scaled_by else None
         leaf = FusedAttention(causal=causal and bias is None, scale=scale, grouped=bool(shared > 1))
         statistics = groups * heads * queries
@@ -107,10 +108,31 @@ def _masked_bias(
 ) -> Tensor | None:
     """The bias that a fused kernel is given; of a causal one it does the masking itself, where there is no bias."""
     if mask is not None:
-        return mask(bias)
+        return mask(bias, **facts)
     if causal and bias is not None:
         return t.leaf("mask", later_masked, bias, symbol="mask", **facts)
     return bias
+
+
+def fixed_mask(t: Operations, shut: Weight) -> Callable[..., Tensor]:
+    """The leaf `mask` with fixed pairs `shut`: -∞ at these; for a fused kernel, the pairs that may be read."""
+
+    def mask(scores: Tensor | None, **facts: Any) -> Tensor:
+        given = () if scores is None else (scores,)
+        function = open_pairs if scores is None else shut_pairs
+        return t.leaf("mask", function, *given, weights=(shut,), symbol="mask", **facts)
+
+    return mask
+
+
+def in_place(mask: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A mask that overwrites the scores, which nothing else uses: it makes no matrix of its own."""
+
+    def masked(scores: Tensor | None, **facts: Any) -> Tensor:
+        given = () if scores is None else (scores,)
+        return mask(*given, symbol="mask", **facts | {"matrix": None})
+
+    return masked
 
 
 def attend_to(  # noqa: PLR0913 - the options of the formula
@@ -187,6 +209,16 @@ def added(t: Functions, x: Tensor, bias: Tensor) -> Tensor:
 def later_masked(t: Functions, x: Tensor) -> Tensor:
     """-∞ at keys after their query: (…, N, M)."""
     return x.masked_fill(t.later(x), float("-inf"))
+
+
+def open_pairs(t: Functions, shut: Tensor) -> Tensor:
+    """The pairs that may be read."""
+    return shut.logical_not()
+
+
+def shut_pairs(t: Functions, x: Tensor, shut: Tensor) -> Tensor:
+    """-∞ at the shut pairs of a query and a key."""
+    return x.masked_fill(shut, float("-inf"))
 
 
 def softmax(t: Functions, x: Tensor) -> Tensor:

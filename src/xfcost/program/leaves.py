@@ -217,6 +217,23 @@ class LatentCache(NamedTuple):
         return t.past(latent.shape[0], 1, self.rows, width)
 
 
+class IntervalMask(NamedTuple):
+    """-∞, in place, at keys outside their query's interval of positions: (…, G, H, T, M); without scores, what is open.
+
+    It holds positions and compares them in every call, so that no buffer has the size of the scores.
+    """
+
+    blocks: Any
+    causal: bool
+
+    def traced(self, t: Tape, scores: Symbolic | None = None) -> Symbolic:
+        groups, queries, keys = self.blocks.groups, self.blocks.queries, self.blocks.keys
+        at = t.held(groups, keys).unsqueeze(1)
+        first, last = (t.held(groups, queries).unsqueeze(2) for _ in range(2))
+        shut = (at < first).logical_or(at > last).unsqueeze(1)
+        return shut.logical_not() if scores is None else scores.masked_fill_(shut, float("-inf"))
+
+
 class TalkingHeads(NamedTuple):
     """A map of the heads of each pair of tokens, without a copy of the matrix: (B, H, N, M) -> (B, H, N, M)."""
 

@@ -33,6 +33,9 @@ class Functions(Protocol):
     """What the function of a leaf may call beside methods of tensors, in torch's words."""
 
     def cat(self, tensors: Sequence[Tensor], dim: int) -> Tensor: ...
+    def pad_sides(self, x: Tensor, sides: Sequence[Number]) -> Tensor:
+        """Zeros around the last axes, as torch.nn.functional.pad has them."""
+
     def pad(self, x: Tensor, dim: int, *, before: Number = 0, after: Number = 0) -> Tensor:
         """Zeros before and after, along an axis."""
 

@@ -41,6 +41,7 @@ class Tensor(Protocol):
     def narrow(self, dim: int, start: Number, length: Number) -> Self: ...
     def chunk(self, chunks: int, dim: int = 0) -> Sequence[Self]: ...
     def split(self, sizes: Sequence[Number], dim: int = 0) -> Sequence[Self]: ...
+    def unfold(self, dimension: int, size: Number, step: Number) -> Self: ...
     def expand(self, *sizes: Number) -> Self: ...
     def __add__(self, other: Self | float) -> Self: ...
     def __sub__(self, other: Self | float) -> Self: ...
@@ -59,6 +60,8 @@ class Tensor(Protocol):
     def softmax(self, dim: int) -> Self: ...
     def is_floating_point(self) -> bool: ...
     def masked_fill(self, mask: Self, value: float) -> Self: ...
+    def masked_fill_(self, mask: Self, value: float) -> Self: ...
+    def index_select(self, dim: int, index: Self) -> Self: ...
 
 
 class Storage:
@@ -167,7 +170,7 @@ class Symbolic:
 
     def copied(self) -> Symbolic:
         """A copy that lies in memory in the order of its axes: another layout, which costs nothing by convention."""
-        return self.tape.made(self.shape, self, raw=self.raw)
+        return self.tape.made(self.shape, self, type_=self.storage.type, raw=self.raw)
 
     def contiguous(self) -> Symbolic:
         return self if self.is_contiguous else self.copied()
@@ -235,6 +238,13 @@ class Symbolic:
     def split(self, sizes: Sequence[Number], dim: int = 0) -> Sequence[Symbolic]:
         starts = accumulate(sizes, initial=0)
         return [self.narrow(dim, start, size) for start, size in zip(starts, sizes, strict=False)]
+
+    def unfold(self, dimension: int, size: Number, step: Number) -> Symbolic:
+        """Windows along an axis, which may overlap: their positions are the last axis."""
+        axis = dimension % self.ndim
+        own = self.strides[axis : axis + 1]
+        windows = self._replaced(axis, ((self.shape[axis] - size) // step + 1,), [step * one for one in own])
+        return windows.view_of((*windows.shape, size), (*windows.strides, *own))
 
     def chunk(self, chunks: int, dim: int = 0) -> Sequence[Symbolic]:
         whole = self.shape[dim]
@@ -314,6 +324,30 @@ class Symbolic:
         result = self.tape.call("aten::masked_fill", (self, mask), broadcast(self.shape, mask.shape), like=self)
         self.tape.save(result, mask)
         return result
+
+    def masked_fill_(self, mask: Symbolic, value: float) -> Symbolic:
+        self.tape.save(self, mask)
+        return self
+
+    def index_select(self, dim: int, index: Symbolic) -> Symbolic:
+        axis = dim % self.ndim
+        shape = (*self.shape[:axis], *index.shape, *self.shape[axis + 1 :])
+        result = self.tape.call("aten::index_select", (self, index), shape)
+        self.tape.save(result, index)
+        return result
+
+    def __lt__(self, other: Symbolic) -> Symbolic:
+        return self._compared(other)
+
+    __gt__ = __ge__ = __le__ = __lt__
+
+    def _compared(self, other: Symbolic) -> Symbolic:
+        return self.tape.call("aten::lt", (self, other), broadcast(self.shape, other.shape), type_="bool")
+
+    def logical_or(self, other: Symbolic) -> Symbolic:
+        return self._compared(other)
+
+    logical_and = logical_or
 
     def __getitem__(self, _: Any) -> Any:
         raise TypeError("a program takes parts of tensors by narrow, select, split and chunk")

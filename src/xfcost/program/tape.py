@@ -211,6 +211,12 @@ class Tape(Operations):
         first = tensors[0].shape
         return self.call("aten::cat", tuple(tensors), (*first[:axis], length, *first[axis + 1 :]))
 
+    def pad_sides(self, x: Symbolic, sides: Sequence[Number]) -> Symbolic:
+        more = [one + other for one, other in zip(sides[::2], sides[1::2], strict=True)][::-1]
+        first = x.ndim - len(more)
+        padded = tuple(size + n for size, n in zip(x.shape[first:], more, strict=True))
+        return self.call("aten::constant_pad_nd", (x,), (*x.shape[:first], *padded))
+
     def pad(self, x: Symbolic, dim: int, *, before: Number = 0, after: Number = 0) -> Symbolic:
         axis = dim % x.ndim
         shape = (*x.shape[:axis], before + x.shape[axis] + after, *x.shape[axis + 1 :])

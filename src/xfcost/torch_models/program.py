@@ -27,6 +27,7 @@ from xfcost.program.leaves import (
     Function,
     FusedAttention,
     HeadConv,
+    IntervalMask,
     KeyValueCache,
     LatentCache,
     Leaf,
@@ -40,7 +41,7 @@ from xfcost.program.leaves import (
 from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Symbolic
 from xfcost.program.tape import Program, Tape
-from xfcost.torch_models.shared import attention, cache, convolution, experts, leaves, norms
+from xfcost.torch_models.shared import attention, cache, convolution, experts, leaves, norms, windows
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "normal": partial(nn.init.normal_, std=0.02),
@@ -66,6 +67,8 @@ class Functions:
         return torch.arange(count, device=like.device)
 
     steps = range
+
+    pad_sides = staticmethod(F.pad)
 
     @staticmethod
     def later(x: Tensor) -> Tensor:
@@ -141,6 +144,7 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Window: lambda leaf, x: cache.ConvState(x.shape[0], leaf.taps, x.shape[-1], dilation=leaf.dilation),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),
     HeadConv: lambda leaf, _: attention.HeadConvolution(leaf.heads, leaf.size),
+    IntervalMask: lambda leaf, *_: windows.block_mask(leaf.blocks, causal=leaf.causal),
     TalkingHeads: lambda leaf, _: attention.TalkingHeads(leaf.heads, leaf.heads),
     Absorbed: lambda leaf, _: attention.Absorbed(leaf.rank, leaf.heads, leaf.parts),
 }
@@ -251,7 +255,8 @@ class Runner(Operations):
         return like.new_zeros(shape, dtype=torch.long)
 
     def constant(self, name: str, worked: Worked, *shape: Any, like: Any, so_far: int | None = None) -> Any:
-        found = getattr(self.module, name).to(like.dtype)
+        found = getattr(self.module, name)
+        found = found.to(like.dtype) if found.is_floating_point() else found
         return found.narrow(so_far, 0, self.module.position + 1) if self.decodes and so_far is not None else found
 
     def here(self, table: Any, count: Any) -> Any:

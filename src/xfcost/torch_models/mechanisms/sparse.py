@@ -29,7 +29,7 @@ from xfcost.torch_models.shared.leaves import (
     through,
     with_zeros,
 )
-from xfcost.torch_models.shared.windows import NOWHERE, IntervalMask, cut_blocks, cut_memory, padding, reach
+from xfcost.torch_models.shared.windows import NOWHERE, IntervalMask, cut_blocks, cut_memory
 
 
 class Rows(NamedTuple):
@@ -120,8 +120,8 @@ def local_mask(config: Sparse, grid: Grid) -> IntervalMask:
     queries_P, keys_P = _positions(config, grid)
     queries_GT = queries_P.unflatten(0, (blocks.groups, config.stride))
     frame = blocks._replace(sides=(1, blocks.padded))
-    keys_HW = F.pad(keys_P.unsqueeze(0), padding(frame, around=True)[2:], value=NOWHERE)
-    keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
+    keys_HW = F.pad(keys_P.unsqueeze(0), frame.padding(around=True)[2:], value=NOWHERE)
+    keys_GM = cut_memory(keys_HW[None, :, :, None], blocks.reach, blocks.block)[0, ..., 0]
     first_GT, last_GT = _opened(*_near(config, queries_GT), queries_GT >= grid.total, blocks.padded)
     return IntervalMask(keys_GM, first_GT, last_GT)
 

@@ -9,34 +9,32 @@ window, Y and X the grid's sides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.banded_attention import Blocks
+from xfcost.mechanisms import blockwise
+from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.local_attention import Neighbourhood
 from xfcost.torch_models.shared.leaves import Add, Leaf, Scale, Scores, Softmax, WeightedSum, joined
 
 NOWHERE = -1  # the position of padding keys
 
 
+def cut_memory(x_BHWD: Any, size: Sequence[int], step: Sequence[int]) -> Tensor:
+    """Rectangles of `size` at each `step`: (B, H, W, D) -> (B, G, M, D), a view for a single row."""
+    cut: Any = blockwise.cut_memory(x_BHWD, size, step)
+    return cut
+
+
 def cut_blocks(x_BND: Tensor, *, blocks: Blocks, around: bool) -> Tensor:
-    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D).
-
-    `around`: overlapping memory blocks, a view of the padded frame: (B, N, D) -> (B, G, M, D).
-    """
-    x_BHWD, pad = x_BND.unflatten(1, blocks.sides), padding(blocks, around=around)
-    if any(pad):
-        x_BHWD = F.pad(x_BHWD, pad)
-    return cut_memory(x_BHWD, reach(blocks) if around else blocks.block, blocks.block)
-
-
-def merged_blocks(x_BGTD: Tensor, *, blocks: Blocks) -> Tensor:
-    """The inverse of `cut_blocks`, with padding cropped: (B, G, T, D) -> (B, N, D)."""
-    x = x_BGTD.unflatten(2, blocks.block).unflatten(1, blocks.counts).transpose(2, 3)
-    x_BHWD = x.flatten(3, 4).flatten(1, 2)
-    return x_BHWD.narrow(1, 0, blocks.sides[0]).narrow(2, 0, blocks.sides[1]).flatten(1, 2)
+    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D); `around`: memory blocks (B, G, M, D)."""
+    x_BHWD, sides = x_BND.unflatten(1, blocks.sides), blocks.padding(around=around)
+    x_BHWD = F.pad(x_BHWD, sides) if any(sides) else x_BHWD
+    return cut_memory(x_BHWD, blocks.reach if around else blocks.block, blocks.block)
 
 
 class IntervalMask(nn.Module):
@@ -65,7 +63,7 @@ class IntervalMask(nn.Module):
         for name, positions in buffers.items():
             self.register_buffer(name, positions.to(device), persistent=False)
 
-    def forward(self, scores: Tensor | None) -> Tensor:
+    def forward(self, scores: Tensor | None = None) -> Tensor:
         keys_G1M = self.keys_GM.unsqueeze(1)
         outside_GTM = (keys_G1M < self.first_GT.unsqueeze(2)).logical_or(keys_G1M > self.last_GT.unsqueeze(2))
         if self.holed:
@@ -76,27 +74,6 @@ class IntervalMask(nn.Module):
         return shut_G1TM.logical_not() if scores is None else scores.masked_fill_(shut_G1TM, float("-inf"))
 
 
-def reach(blocks: Blocks) -> tuple[int, int]:
-    """Rows and columns of a memory block."""
-    rows, columns = (sum(parts) for parts in zip(blocks.block, blocks.before, blocks.after, strict=True))
-    return rows, columns
-
-
-def padding(blocks: Blocks, *, around: bool) -> list[int]:
-    """The arguments of `F.pad` on (B, H, W, D): up to full blocks, and `around` for the outermost memory blocks."""
-    pad = [0, 0]
-    for side, block, before, after, count in reversed(list(zip(*blocks, blocks.counts, strict=True))):
-        more = count * block - side
-        pad += [before, more + after] if around else [0, more]
-    return pad
-
-
-def cut_memory(x_BHWD: Tensor, size: Sequence[int], step: Sequence[int]) -> Tensor:
-    """Rectangles of `size` at each `step`: (B, H, W, D) -> (B, G, M, D), a view for a single row."""
-    x_BRCDhw = x_BHWD.unfold(1, size[0], step[0]).unfold(2, size[1], step[1])
-    return x_BRCDhw.permute(0, 1, 2, 4, 5, 3).flatten(3, 4).flatten(1, 2)
-
-
 def block_mask(blocks: Blocks, *, causal: bool) -> IntervalMask:
     """Each query reads the tokens of its memory block; if causal, only those up to its own turn.
 
@@ -104,9 +81,9 @@ def block_mask(blocks: Blocks, *, causal: bool) -> IntervalMask:
     """
     turns_HW = turns(blocks)
     latest = blocks.padded
-    keys_HW = F.pad(turns_HW, padding(blocks, around=True)[2:], value=NOWHERE)
-    queries_HW = F.pad(turns_HW, padding(blocks, around=False)[2:], value=NOWHERE)
-    keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
+    keys_HW = F.pad(turns_HW, blocks.padding(around=True)[2:], value=NOWHERE)
+    queries_HW = F.pad(turns_HW, blocks.padding(around=False)[2:], value=NOWHERE)
+    keys_GM = cut_memory(keys_HW[None, :, :, None], blocks.reach, blocks.block)[0, ..., 0]
     queries_GT = cut_memory(queries_HW[None, :, :, None], blocks.block, blocks.block)[0, ..., 0]
     first_GT = queries_GT.clamp(max=0)
     last_GT = queries_GT.where(queries_GT > NOWHERE, latest) if causal else torch.full_like(queries_GT, latest)
@@ -275,3 +252,42 @@ def centres(x_BND: Tensor, *, windows: Neighbourhood) -> Tensor:
     for axis in range(windows.rank):
         x = every(x, axis + 1, windows.stride)
     return x.flatten(1, windows.rank)
+
+
+# The blocks that a block-sparse pattern reads ─────────────────────────────────────────────────────────────────────────
+
+
+def blocks_read(config: BlockSparse, blocks: int, name: str) -> Tensor:
+    """The blocks that all blocks of a kind read: `global` (1, U), `edge` (2, X), `middle` (U - 4, X)."""
+    if name == "global":
+        return torch.arange(blocks)[None]
+    return keys_of_edge(config, blocks) if name == "edge" else keys_of_middle(config, blocks)
+
+
+def padding_shut(config: BlockSparse, blocks: int, name: str, tokens: int) -> Tensor:
+    """Which keys are padding: (G, 1, M)."""
+    read_GX = blocks_read(config, blocks, name)
+    token_GM = (read_GX[..., None] * config.block + torch.arange(config.block)).flatten(1)
+    return (token_GM >= tokens)[:, None]
+
+
+def keys_of_edge(config: BlockSparse, blocks: int) -> Tensor:
+    """The blocks that the second block and the second-to-last block read: (2, X), sorted except the random ones."""
+    last = blocks - 1
+    fixed_GX = torch.tensor([[0, 1, 2, last], [0, last - 2, last - 1, last]])
+    return torch.cat([fixed_GX, drawn(config, blocks)[[0, -1]]], dim=1)
+
+
+def keys_of_middle(config: BlockSparse, blocks: int) -> Tensor:
+    """The blocks that blocks 2 to U - 3 read: (U - 4, X), sorted except the random ones."""
+    own_G1 = torch.arange(2, blocks - 2)[:, None]
+    first_G1, last_G1 = torch.zeros_like(own_G1), torch.full_like(own_G1, blocks - 1)
+    return torch.cat([first_G1, own_G1 - 1, own_G1, own_G1 + 1, last_G1, drawn(config, blocks)[1:-1]], dim=1)
+
+
+def drawn(config: BlockSparse, blocks: int) -> Tensor:
+    """The random blocks of each block that is not global: (U - 2, r); on `meta`, an empty tensor of that shape."""
+    if torch.empty(0).is_meta:
+        return torch.empty(blocks - 2, config.random_blocks, dtype=torch.long)
+    rows = [config.drawn(blocks, block) for block in range(1, blocks - 1)]
+    return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, config.random_blocks)
