@@ -16,7 +16,7 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
 from xfcost.mechanisms.full import Full
-from xfcost.torch_models.mechanisms.blockwise import BlockSparseAttention
+from xfcost.torch_models.program import ProgramModule
 
 # `--kind` of one of these selects this file
 KINDS = ("sliding", "block_sparse", "blockwise", "global_local")
@@ -155,7 +155,7 @@ def test_on_meta_nothing_is_drawn(monkeypatch):
     monkeypatch.delattr(BlockSparse, "drawn")
     spot = at(2**32)
     with torch.device("meta"):
-        module = BlockSparseAttention(BlockSparse(heads=2, block=64, random_blocks=3), spot)
+        module = ProgramModule(BlockSparse(heads=2, block=64, random_blocks=3), spot)
     assert module.inner.middle_GX.shape == (2**26 - 4, 8)
     assert module(torch.empty(1, 2**32, 8, device="meta")).shape == (1, 2**32, 8)
 

@@ -39,7 +39,7 @@ from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.spatial_reduction import Compressed, ConvAttention, SpatialReduction
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mixing import Gmlp, TokenMlp
-from xfcost.mechanisms.window import Axial, Window, log_cpb_rows, scaled_cosine
+from xfcost.mechanisms.window import Axial, Window, log_cpb, scaled_cosine
 
 Letters = dict[str, Any]
 
@@ -403,7 +403,7 @@ MORE_EXAMPLES: tuple[tuple[Any, Place], ...] = (
 
 # Docstrings whose tables are those of a kind too, of functions and classes that give some of its rows.
 FURTHER: dict[type[Component], tuple[object, ...]] = {
-    Window: (scaled_cosine, log_cpb_rows),
+    Window: (scaled_cosine, log_cpb),
     Pooling: (DecomposedBias,),
     LocalRelationEmbed: (LocalRelation,),
     Bottleneck: (squeeze_rows,),

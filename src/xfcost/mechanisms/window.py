@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
-from xfcost.formulas.attention import DenseAttention, attention_of
+from xfcost.formulas.arithmetic import lesser, round_up
 from xfcost.formulas.banded_attention import squares
 from xfcost.formulas.component import (
     ComponentError,
@@ -19,7 +20,6 @@ from xfcost.formulas.component import (
     Mixer,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
     Side,
@@ -29,27 +29,18 @@ from xfcost.formulas.component import (
 from xfcost.formulas.grid_axes import AXES, Axis, axis_index, axis_length, check_axis, line_through, numbers, position
 from xfcost.formulas.letters import Letter, grid_in_letters
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.formulas.rows import (
-    elementwise,
-    l2_normalize,
-    letter_power,
-    linear,
-    move,
-    on_raw_input,
-    with_gradient_operands,
-)
-from xfcost.formulas.tensors import copied, part_of_padded, product, reading, saving_copies, view, within
+from xfcost.formulas.rows import letter_power
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors
+from xfcost.program.attention import attend, fixed_mask, in_place, join_heads, split_heads
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 # Scaled cosine attention: normalised queries and keys, and a learned temperature ─────────────────────────────────────
 
 
-# The normalised keys; the queries have the row's own name.
-COSINE_KEYS: Final = "cosine keys"
-
-
-def scaled_cosine(tokens: Number, heads: Number, inner: Number, of: tuple[str, str]) -> Iterator[Operation]:
+def scaled_cosine(t: Operations, q: Tensor, k: Tensor, heads: Number) -> tuple[Tensor, Tensor]:
     """Scores cos(q, k)/τ of n tokens' queries and keys, h heads, h·d_k = `inner` (Liu et al. 2022, equation 2).
 
         cosine_normalize    2·P·T·(3·d + h) FLOPs: queries and keys normalised to length 1
@@ -57,21 +48,28 @@ def scaled_cosine(tokens: Number, heads: Number, inner: Number, of: tuple[str, s
         cosine_scale        P·T·d multiplications: queries by their head's 1/τ
 
     The public implementations multiply the scores, h·P·T² of them in P windows of T tokens; queries multiplied before
-    the product give the same numbers for P·T·d multiplications, h·d_k being d, eager and fused.
-
-    Queries and keys are parts of the tensors `of`.
+    the product give the same numbers for P·T·d multiplications, h·d_k being d, eager and fused: (B, G, H, T, K) twice.
     """
-    both = (tokens, inner)
-    lengths = Tensor("lengths", (2, 2, tokens, heads))  # of queries and of keys, before and after the clamp
-    reads, writes = (tuple(Tensor(name, both) for name in names) for names in (of, (OUTPUT, COSINE_KEYS)))
-    normalised = Tensors(reads, writes, tuple(Saved(name) for name in of), (lengths,))
-    facts: dict[str, Any] = {"symbol": "q, k of length 1", "tensors": normalised}
-    yield l2_normalize("cosine_normalize", 2 * tokens * heads, inner // heads, **facts)
-    learned = Tensors((), (Tensor(OUTPUT, (heads,), once=True),), (Saved(OUTPUT),), beside=True)
-    once = {"params": heads, "once": True, "symbol": "", "tensors": learned}
-    yield elementwise("cosine_temperature", "Temperature 1/τ", "clamp + exp", heads, **once)
-    scaled = product(Tensor(BEFORE, both), Tensor("cosine_temperature", (heads,)), both)
-    yield elementwise("cosine_scale", "Scale queries 1/τ", "multiply", tokens * inner, symbol="q/τ", tensors=scaled)
+    title = "Queries and keys of length 1"
+    q, k = (t.leaf("cosine.normalize", normalized, x, title=title, symbol="q, k of length 1") for x in (q, k))
+    logarithms = Weight((heads, 1), math.log(10))
+    factor = t.leaf("cosine.temperature", temperature, weights=(logarithms,), title="Temperature 1/τ", symbol="")
+    return t.leaf("cosine.scale", scaled_heads, q, factor, title="Scale queries 1/τ", symbol="q/τ"), k
+
+
+def normalized(t: Functions, x: Tensor) -> Tensor:
+    """x / max(‖x‖, ε) along the last axis."""
+    return t.normalize(x)
+
+
+def temperature(t: Functions, logarithms: Tensor) -> Tensor:
+    """1/τ of each head, at most 100: (H, 1)."""
+    return logarithms.clamp(max=math.log(100)).exp()
+
+
+def scaled_heads(t: Functions, x: Tensor, factor: Tensor) -> Tensor:
+    """Each head times its factor: (B, G, H, T, K), (H, 1) -> (B, G, H, T, K)."""
+    return x * factor.unsqueeze(-1)
 
 
 # Relative position biases inside a window: a learned table, or a small network (Swin V2) ─────────────────────────────
@@ -90,26 +88,29 @@ def _local(window: Sequence[Number]) -> dict[str, Any]:
     return {"mixing": "local", "reads": letter_power("W", len(window)), "reads_tokens": prod(window)}
 
 
-def relative_bias_table(window: Sequence[Number], heads: Number, *, bound: bool) -> Operation:
-    """A learned number per offset and head, ∏(2W-1)·h, looked up for all T² pairs (Liu et al. 2021, equation 4).
+def relative_bias(t: Operations, window: Sequence[Number], heads: Number, *, bound: bool) -> Tensor:
+    """A learned number per offset and head, ∏(2W-1)·h, looked up for all T² pairs: (H, T, T) (Liu et al. 2021, eq. 4).
 
     `bound`: does the input's size clip the window, and so the table?
     """
-    return Operation(
-        path="relative_bias",
-        title="Relative position bias",
-        params=offset_count(window) * heads,
-        moved=prod(window) ** 2 * heads,
-        bound=bound,
-        once=True,
-        symbol="",
-        tensors=Tensors((), (Tensor(OUTPUT, (heads, prod(window), prod(window))),), beside=True),
-        **_local(window),
-    )
+    table = Weight((offset_count(window), heads), "trunc_normal")
+    facts = _local(window) | {"bound": bound, "symbol": "", "title": "Relative position bias"}
+    return t.leaf("relative_bias", looked_up, weights=(table, _index(window)), **facts)
 
 
-def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
-    """Log-spaced continuous position bias, computed by a network (Liu et al. 2022, equations 3 and 4).
+def _index(window: Sequence[Number]) -> Weight:
+    """The table's row of each pair of tokens: (T, T)."""
+    worked = Worked("windows:relative_index", {"window": tuple(window)})
+    return Weight((prod(window), prod(window)), worked, "index_TT", learns=False)
+
+
+def looked_up(t: Functions, table: Tensor, index: Tensor) -> Tensor:
+    """(R, H), (T, T) -> (H, T, T)."""
+    return t.take_rows(table, index.flatten()).unflatten(0, index.shape).permute(2, 0, 1)
+
+
+def log_cpb(t: Operations, window: Sequence[Number], heads: Number, like: Tensor) -> Tensor:
+    """Log-spaced continuous position bias, computed by a network: (H, T, T) (Liu et al. 2022, equations 3 and 4).
 
     R = ∏(2W-1) offsets along r axes, each sign(x)·log₂(1 + |x|)/log₂8 of x = 8·offset/(W - 1):
 
@@ -123,28 +124,68 @@ def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]
     sigmoid of all h·T² looked-up biases; this takes that of R·h, with the same result.
     """
     rows = offset_count(window)
-    entries = rows * heads
-    first = linear("cpb_fc1", "Position bias network, first layer", rows, len(window), HIDDEN)
-    second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
-    offsets = Tensor("offsets", (rows, len(window)), once=True, held=True)
-    given = Tensors((offsets,), (Tensor(OUTPUT, (rows, HIDDEN)),), beside=True)
-    yield with_gradient_operands(msgspec.structs.replace(first, once=True, tensors=given), 1)  # the offsets are fixed
-    once: dict[str, Any] = {"once": True, "symbol": ""}
-    act = elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, **once)
-    yield reading(act, "cpb_fc1", beside=True)
-    yield reading(msgspec.structs.replace(second, once=True), "cpb_act", beside=True)
-    inside = msgspec.structs.replace(copied((entries,), (entries,)), makes=(Tensor("sigmoid", (entries,)),))
-    sigmoid = elementwise(
-        "cpb_sigmoid", "Position bias 16·sigmoid", "sigmoid + multiply", entries, tensors=inside, **once
-    )
-    yield reading(sigmoid, "cpb_fc2", beside=True)
-    tokens = prod(window)
-    lookup = copied((entries,), (heads, tokens, tokens))
-    row = move("cpb_lookup", "Relative position bias", tokens**2 * heads, tensors=lookup, **once, **_local(window))
-    yield reading(row, "cpb_sigmoid", beside=True)
+    worked = Worked("windows:log_offsets", {"window": tuple(window)})
+    offsets = t.constant("cpb.offsets_Rr", worked, rows, len(window), like=like)
+    x = t.linear("cpb.fc1", offsets, HIDDEN, title="Position bias network, first layer")
+    x = t.act("cpb.act", x, "relu", title="Position bias network, ReLU", symbol="")
+    x = t.linear("cpb.fc2", x, heads, bias=False, title="Position bias network, second layer")
+    x = t.leaf("cpb.sigmoid", sixteen_sigmoid, x, title="Position bias 16·sigmoid", symbol="")
+    facts = _local(window) | {"symbol": "", "title": "Relative position bias"}
+    return t.leaf("cpb.lookup", looked_up, x, weights=(_index(window),), **facts)
 
 
-class Window(Mixer, frozen=True, kw_only=True, tag="window"):
+def sixteen_sigmoid(t: Functions, x: Tensor) -> Tensor:
+    """16·sigmoid(x): a bias between 0 and 16."""
+    return x.sigmoid() * 16
+
+
+# Windows of a grid ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Cut(NamedTuple):
+    """A grid padded up to whole windows, rolled back by a shift, and cut."""
+
+    sides: tuple[Number, ...]
+    padded: tuple[Number, ...]
+    window: tuple[Number, ...]
+    shifts: tuple[Number, ...]
+
+    @property
+    def counts(self) -> list[Number]:
+        """Windows along each side."""
+        return [side // window for side, window in zip(self.padded, self.window, strict=True)]
+
+
+def partition(t: Functions, x: Tensor, *, cut: Cut) -> Tensor:
+    """(B, N, D) -> (B, G, T, D)."""
+    x, axes = x.unflatten(1, cut.sides), range(1, len(cut.sides) + 1)
+    more = [padded - side for side, padded in zip(cut.sides, cut.padded, strict=True)]
+    if any(more):
+        x = t.pad_sides(x, [0, 0, *(zeros for side in reversed(more) for zeros in (0, side))])
+    if any(cut.shifts):
+        x = x.roll([-shift for shift in cut.shifts], list(axes))
+    rank = len(cut.sides)
+    for side in reversed(range(rank)):
+        x = x.unflatten(1 + side, (cut.counts[side], cut.window[side]))
+    x = x.permute(0, *(1 + 2 * side for side in range(rank)), *(2 + 2 * side for side in range(rank)), 2 * rank + 1)
+    return x.flatten(1 + rank, 2 * rank).flatten(1, rank)
+
+
+def merged(t: Functions, x: Tensor, *, cut: Cut) -> Tensor:
+    """The inverse of `partition`: (B, G, T, D) -> (B, N, D)."""
+    rank = len(cut.sides)
+    x = x.unflatten(2, cut.window).unflatten(1, cut.counts)
+    x = x.permute(0, *(axis for side in range(rank) for axis in (1 + side, 1 + rank + side)), 2 * rank + 1)
+    for side in range(rank):
+        x = x.flatten(1 + side, 2 + side)
+    if any(cut.shifts):
+        x = x.roll(list(cut.shifts), list(range(1, rank + 1)))
+    for axis, side in enumerate(cut.sides):
+        x = x.narrow(axis + 1, 0, side)
+    return x.flatten(1, rank)
+
+
+class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
     """W-MSA and, shifted, SW-MSA: softmax attention inside W×W windows (Liu et al. 2021, §3.2; V2: Liu et al. 2022).
 
     N tokens on a grid, width d, h heads. The grid is padded up to whole windows, P windows of T = W² tokens; all P·T
@@ -169,6 +210,12 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     Swin V2 (§3.2 and §3.3) scores by `cosine` (mechanisms/window.py), with biases computed by a small network,
     `log_cpb` (mechanisms/window.py).
     """
+
+    titles: ClassVar[Mapping[str, str]] = {
+        "merge": "Join windows, roll back, crop",
+        "partition": "Pad, roll, cut into windows",
+        "qv": "Q, V projections",
+    }
 
     heads: Heads
     """Number of attention heads h."""
@@ -238,87 +285,40 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def observed(self, place: Place) -> Observed:
         return Observed(whole=self.size)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        d, sides = place.dim, self.window(place.grid)
-        padded = self.padded(place.grid)
-        is_rolled, is_padded = any(self.shifts(place.grid)), padded.sides != place.grid.sides
-        rolled = padded.tokens * d if is_rolled else 0
-        filled = padded.tokens * d if is_padded else 0
-        rearranged = view if not (is_rolled or is_padded) and _in_order(padded.sides, sides) else copied
-        cut = rearranged((place.grid.tokens, d), (padded.tokens, d))
-        yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="", tensors=cut)
-        yield from self._projections(padded.tokens, d)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        cut = Cut(place.grid.sides, self.padded(place.grid).sides, self.window(place.grid), self.shifts(place.grid))
+        x = t.leaf("partition", partition, x, options={"cut": cut}, symbol="")
+        if self.key_bias:
+            q, k, v = t.linear("qkv", x, 3 * place.dim, bias=self.projection_bias).chunk(3, -1)
+        else:
+            (q, v), k = t.linear("qv", x, 2 * place.dim).chunk(2, -1), t.linear("k", x, place.dim, bias=False)
+        q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
+        bias = None
         if self.bias == "relative":
-            yield relative_bias_table(sides, self.heads, bound=self._clipped(place.grid))
+            bias = relative_bias(t, cut.window, self.heads, bound=self._clipped(place.grid))
         elif self.bias == "log_cpb":
-            yield from log_cpb_rows(sides, self.heads)
+            bias = log_cpb(t, cut.window, self.heads, x)
         if self.score == "cosine":
-            yield from scaled_cosine(padded.tokens, self.heads, d, self._projected[:2])
-        yield from self._core(place, sides)
-        yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
-        joined = rearranged((padded.tokens, d), (place.grid.tokens, d))
-        if is_padded and padded.sides[1:] == place.grid.sides[1:]:  # cut off behind the last row: nothing is copied
-            joined = part_of_padded((padded.tokens, d), (place.grid.tokens, d))
-        yield move("merge", "Join windows, roll back, crop", rolled, symbol="", tensors=joined)
+            q, k = scaled_cosine(t, q, k, self.heads)
+        mixing = {"mixing": "local", "reads": letter_power("W", len(cut.window))}
+        y = attend(
+            t, q, k, v, fused=place.fused, pairs=self.pairs(place.grid), mixing=mixing, bias=bias,
+            scaled=self.score == "dot", mask=self._mask(t, cut) if self.shift else None,
+        )  # fmt: skip
+        y = t.linear("out", join_heads(y), place.dim, bias=self.biased_output)
+        return t.leaf("merge", merged, y, options={"cut": cut}, symbol="")
 
-    @property
-    def _projected(self) -> tuple[str, str, str]:
-        """Rows that give queries, keys and values."""
-        return ("qkv", "qkv", "qkv") if self.key_bias else ("qv", "k", "qv")
-
-    def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
-        rows = [linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)]
-        if not self.key_bias:
-            keys = linear("k", "K projection", tokens, width, width, bias=False)
-            rows = [linear("qv", "Q, V projections", tokens, width, 2 * width), keys]
-        for row in rows:
-            yield msgspec.structs.replace(reading(row, "partition"), takes_input=True)
+    def _mask(self, t: Operations, cut: Cut) -> Callable[..., Tensor]:
+        """Shuts pairs of tokens that were not neighbours before the roll; it does nothing where nothing is rolled."""
+        if not any(cut.shifts):
+            return in_place(partial(t.leaf, "mask", unchanged))
+        options = {"padded": cut.padded, "window": cut.window, "shifts": cut.shifts}
+        shape = (prod(cut.counts), 1, prod(cut.window), prod(cut.window))
+        return fixed_mask(t, Weight(shape, Worked("windows:shifted_apart", options), "shut", learns=False))
 
     def _clipped(self, grid: Grid) -> bool:
         """Is a side of the grid shorter than the window?"""
         return any(side < self.size for side in grid.sides)
-
-    def _core(self, place: Place, sides: tuple[Number, ...]) -> Iterator[Operation]:
-        window, reads = prod(sides), letter_power("W", len(sides))
-        masked, shifted = self.shift > 0, any(self.shifts(place.grid))
-        groups = prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True)))
-        bias = {"relative": "relative_bias", "log_cpb": "cpb_lookup", "none": ""}[self.bias]
-        tensor = Tensor(bias, (self.heads, window, window), once=True)
-        if masked and place.fused:
-            facts: dict[str, Any] = {"tensors": self._mask(tensor, place.grid, groups), "symbol": "mask"}
-            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, **facts)
-            tensor = Tensor("mask", (), once=True) if shifted else tensor
-        queries, keys, values = self._projected
-        if self.score == "cosine":
-            queries, keys = "cosine_scale", COSINE_KEYS
-        yield from DenseAttention(
-            queries=window,
-            keys=window,
-            groups=groups,
-            heads=self.heads,
-            inner=place.dim,
-            mixing="local",
-            reads=reads,
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-            biased=self.bias != "none",
-            masked=masked,
-            mask_in_place=not shifted,  # nothing to mask
-            mask_kind="groups" if shifted and place.fused and self.bias == "none" else "held",
-            operands=(queries, keys, values),
-            bias=tensor if self.bias != "none" else None,
-            scaled=self.score == "dot",
-        ).rows()
-
-    def _mask(self, bias: Tensor, grid: Grid, groups: Number) -> Tensors:
-        """The mask of each window on the bias, the same for all samples, which it leaves alone where none is shut."""
-        window = bias.shape[1:]
-        shifted = any(self.shifts(grid))
-        if self.bias == "none":
-            written = (Tensor(OUTPUT, (groups, 1, *window), "bool", once=True, constant=True),) if shifted else ()
-            return Tensors((), written, beside=True)
-        written = (Tensor(OUTPUT, (groups, *bias.shape), once=True),) if shifted else ()
-        return Tensors((bias,), written, beside=True)
 
     def notes(self, place: Place) -> Iterator[str]:
         window, padded = self.window(place.grid), self.padded(place.grid)
@@ -341,15 +341,12 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
 
 
-def _in_order(sides: tuple[Number, ...], window: tuple[Number, ...]) -> bool:
-    """Do windows hold whole rows of the grid, so that no token changes its place?"""
-    axes = list(zip(sides, window, strict=True))
-    cut = [number for number, (side, length) in enumerate(axes) if side != length]
-    long = [number for number, (_, length) in enumerate(axes) if length != 1]
-    return not cut or not long or max(cut) <= min(long)
+def unchanged(t: Functions, *x: Tensor) -> Tensor | None:
+    """x, or nothing of nothing."""
+    return x[0] if x else None
 
 
-class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
+class Axial(Program, CausalMixer, frozen=True, kw_only=True, tag="axial"):
     """Softmax attention along one axis of a 2-D or 3-D grid (Ho et al. 2019, §3): every line is a group of its own.
 
     N tokens, on lines of L tokens each (a row of an H×W grid has L = W), width d, h heads of width d_k = d/h.
@@ -373,6 +370,8 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
 
     Causal attention masks later tokens of the line; all of them come later in raster order.
     """
+
+    titles: ClassVar[Mapping[str, str]] = {"sum": "Sum over the axes"}
 
     axis: Literal["row", "column", "depth", "all"]
     """Axis along which tokens attend: `row` is the grid's last axis, `column` the one before, `depth` the one before
@@ -417,31 +416,33 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         component, lettered_place = super().in_letters(place)
         return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, even=True))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         axes = self.axes(place.grid)
         if len(axes) == 1:
-            yield from self._axis_rows(axes[0], place)
-            return
-        for axis in axes:
-            for row in self._axis_rows(axis, place):
-                title = f"{row.title} ({axis})"
-                yield msgspec.structs.replace(within(row, f"{axis}_", INPUT), title=title, symbol=None)
-        n, d = place.grid.tokens, place.dim
-        summands = tuple(Tensor(f"{axis}_out", (n, d)) for axis in axes)
-        tensors = Tensors(summands, (Tensor(OUTPUT, (n, d)),))
-        yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d, tensors=tensors)
+            return self._along(t, axes[0], x, place)
+        return t.leaf("sum", summed, *(self._along(t.part(axis, axis), axis, x, place) for axis in axes))
 
-    def _axis_rows(self, axis: Axis, place: Place) -> Iterator[Operation]:
-        n, d, side = place.grid.tokens, place.dim, axis_length(axis, place.grid)
-        inner = self.inner(d)
-        qkv = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        after = prod(place.grid.sides[axis_index(axis, place.grid) + 1 :])  # lines along the last axis stay in place
-        yield on_raw_input(saving_copies(qkv, Exchanged((n, d), (side, after))))
-        core = {"queries": side, "keys": side, "groups": n // side, "pairs": self._pairs(axis, place.grid)}
-        yield from attention_of(self, place, reads={2: "√N", 3: "∛N"}[len(place.grid.sides)], **core)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+    def _along(self, t: Operations, axis: Axis, x: Tensor, place: Place) -> Tensor:
+        """Attention within each line along one axis: (B, N, D) -> (B, N, D)."""
+        sides, at = place.grid.sides, 1 + axis_index(axis, place.grid)
+        x = x.unflatten(1, sides).movedim(at, -2).flatten(1, -3)  # (B, G, L, D)
+        parts = t.linear("qkv", x, 3 * self.inner(place.dim), bias=self.projection_bias).chunk(3, -1)
+        q, k, v = (split_heads(part, self.heads) for part in parts)
+        mixing = {"mixing": "global", "reads": {2: "√N", 3: "∛N"}[len(sides)]}
+        pairs = self._pairs(axis, place.grid)
+        y = attend(t, q, k, v, fused=place.fused, pairs=pairs, mixing=mixing, causal=bool(self.causal))
+        y = t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
+        others = [side for number, side in enumerate(sides, 1) if number != at]
+        return y.unflatten(1, others).movedim(-2, at).flatten(1, -2)
 
     def notes(self, place: Place) -> Iterator[str]:
         sides = place.grid.sides
         if max(sides) > 2 * min(sides):
             yield f"the grid {place.grid.shape_text()} is far from square; on squares axial attention costs N√N"
+
+
+def summed(t: Functions, x: Tensor, *others: Tensor) -> Tensor:
+    """The sum of tensors of one shape."""
+    for other in others:
+        x = x + other
+    return x

@@ -33,6 +33,9 @@ class Functions(Protocol):
     """What the function of a leaf may call beside methods of tensors, in torch's words."""
 
     def cat(self, tensors: Sequence[Tensor], dim: int) -> Tensor: ...
+    def normalize(self, x: Tensor) -> Tensor:
+        """x / max(‖x‖, ε) along the last axis."""
+
     def pad_sides(self, x: Tensor, sides: Sequence[Number]) -> Tensor:
         """Zeros around the last axes, as torch.nn.functional.pad has them."""
 

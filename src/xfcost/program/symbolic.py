@@ -35,6 +35,8 @@ class Tensor(Protocol):
     def unflatten(self, dim: int, sizes: Sequence[Number]) -> Self: ...
     def transpose(self, dim0: int, dim1: int) -> Self: ...
     def permute(self, *dims: int) -> Self: ...
+    def movedim(self, source: int, destination: int) -> Self: ...
+    def roll(self, shifts: Any, dims: Any) -> Self: ...
     def unsqueeze(self, dim: int) -> Self: ...
     def squeeze(self, dim: int) -> Self: ...
     def select(self, dim: int, index: int) -> Self: ...
@@ -48,6 +50,8 @@ class Tensor(Protocol):
     def __mul__(self, other: Self | float) -> Self: ...
     def __truediv__(self, other: Self | float) -> Self: ...
     def __matmul__(self, other: Self) -> Self: ...
+    def exp(self) -> Self: ...
+    def clamp(self, min: float | None = None, max: float | None = None) -> Self: ...  # noqa: A002 - as torch calls them
     def sigmoid(self) -> Self: ...
     def sum(self, dim: int, *, keepdim: bool = False) -> Self: ...
     def mean(self, dim: int, *, keepdim: bool = False) -> Self: ...
@@ -214,6 +218,11 @@ class Symbolic:
     def mT(self) -> Symbolic:
         return self.transpose(-2, -1)
 
+    def movedim(self, source: int, destination: int) -> Symbolic:
+        dims = list(range(self.ndim))
+        dims.insert(destination % self.ndim, dims.pop(source % self.ndim))
+        return self.permute(*dims)
+
     def unsqueeze(self, dim: int) -> Symbolic:
         axis = dim % (self.ndim + 1)
         steps = [
@@ -278,6 +287,14 @@ class Symbolic:
     def __matmul__(self, other: Symbolic) -> Symbolic:
         return self.tape.product(self, other)
 
+    def exp(self) -> Symbolic:
+        return self.tape.elementwise("exp", self)
+
+    def clamp(self, min: float | None = None, max: float | None = None) -> Symbolic:  # noqa: A002 - as torch calls them
+        result = self.tape.call("aten::clamp", (self, min, max), self.shape, like=self)
+        self.tape.save(result, self)
+        return result
+
     def sigmoid(self) -> Symbolic:
         return self.tape.elementwise("sigmoid", self)
 
@@ -314,7 +331,7 @@ class Symbolic:
     def softmax(self, dim: int) -> Symbolic:
         return self.tape.elementwise("softmax", self)
 
-    def roll(self, shifts: Number, dims: int) -> Symbolic:
+    def roll(self, shifts: Any, dims: Any) -> Symbolic:
         return self.tape.call("aten::roll", (self,), self.shape)
 
     def logical_not(self) -> Symbolic:

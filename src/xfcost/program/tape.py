@@ -211,6 +211,12 @@ class Tape(Operations):
         first = tensors[0].shape
         return self.call("aten::cat", tuple(tensors), (*first[:axis], length, *first[axis + 1 :]))
 
+    def normalize(self, x: Symbolic) -> Symbolic:
+        lengths = self.call("aten::linalg_vector_norm", (x,), (*x.shape[:-1], 1))
+        self.save(lengths, x, lengths)
+        clamped = self.call("aten::clamp_min", (lengths,), lengths.shape)
+        return self.elementwise("div", x, clamped)
+
     def pad_sides(self, x: Symbolic, sides: Sequence[Number]) -> Symbolic:
         more = [one + other for one, other in zip(sides[::2], sides[1::2], strict=True)][::-1]
         first = x.ndim - len(more)

@@ -47,6 +47,7 @@ INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "normal": partial(nn.init.normal_, std=0.02),
     "zeros": nn.init.zeros_,
     "ones": nn.init.ones_,
+    "trunc_normal": partial(nn.init.trunc_normal_, std=0.02),
     "low_rank": lambda tensor: nn.init.normal_(tensor, std=tensor.shape[-1] ** -0.5),  # Wang et al. 2020, theorem 2
 }
 
@@ -69,6 +70,7 @@ class Functions:
     steps = range
 
     pad_sides = staticmethod(F.pad)
+    normalize = staticmethod(partial(F.normalize, dim=-1))
 
     @staticmethod
     def later(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,8 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.mechanisms.pooling import Pooling, WindowPooling, distances
-from xfcost.torch_models.mechanisms.window import Merge, Partition
+from xfcost.mechanisms.window import Cut, merged, partition
+from xfcost.torch_models.program import Functions
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, GridPooling, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Table, join_heads, split_heads
@@ -230,11 +232,11 @@ class WindowPoolingAttention(PooledAttention):
         mine, theirs, counts = config.windows(grid)
         self.windows = prod(counts)
         padded, padded_keys = config.padded(grid)
-        queries = (config.queries(grid), padded, mine.sides, still)
-        keys = (config.keys(grid), padded_keys, theirs.sides, still)
-        self.partition_q, self.partition_k = HeadPartition(*queries), HeadPartition(*keys)
-        self.partition_v = HeadPartition(*keys)
-        self.merge = HeadMerge(*queries)
+        queries = Cut(config.queries(grid), padded, mine.sides, still)
+        keys = Cut(config.keys(grid), padded_keys, theirs.sides, still)
+        self.partition_q, self.partition_k = Leaf(partition_heads, cut=queries), Leaf(partition_heads, cut=keys)
+        self.partition_v = Leaf(partition_heads, cut=keys)
+        self.merge = Leaf(merge_heads, cut=queries)
 
     def attend(self, q_BHPK: Tensor, k_BHMK: Tensor, v_BHMK: Tensor) -> Tensor:
         """Attention of queries to the keys of their window; windows join the batch axis."""
@@ -243,17 +245,13 @@ class WindowPoolingAttention(PooledAttention):
         return self.merge(y_BGHTK)
 
 
-class HeadPartition(Partition):
+def partition_heads(x_BHPK: Tensor, *, cut: Cut) -> Tensor:
     """(B, H, P, K) -> (B, G, H, T, K)."""
-
-    def forward(self, x_BHPK: Tensor) -> Tensor:
-        heads = x_BHPK.shape[1]
-        return super().forward(x_BHPK.flatten(0, 1)).unflatten(0, (-1, heads)).transpose(1, 2)
+    x: Any = partition(Functions, x_BHPK.flatten(0, 1), cut=cut)  # type: ignore[arg-type]
+    return x.unflatten(0, (-1, x_BHPK.shape[1])).transpose(1, 2)
 
 
-class HeadMerge(Merge):
-    """The inverse of `HeadPartition`: (B, G, H, T, K) -> (B, H, P, K)."""
-
-    def forward(self, x_BGHTK: Tensor) -> Tensor:
-        heads = x_BGHTK.shape[2]
-        return super().forward(x_BGHTK.transpose(1, 2).flatten(0, 1)).unflatten(0, (-1, heads))
+def merge_heads(x_BGHTK: Tensor, *, cut: Cut) -> Tensor:
+    """The inverse of `partition_heads`: (B, G, H, T, K) -> (B, H, P, K)."""
+    x: Any = merged(Functions, x_BGHTK.transpose(1, 2).flatten(0, 1), cut=cut)  # type: ignore[arg-type]
+    return x.unflatten(0, (-1, x_BGHTK.shape[2]))

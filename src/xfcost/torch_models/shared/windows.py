@@ -9,6 +9,7 @@ window, Y and X the grid's sides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from xfcost.formulas.banded_attention import Blocks
 from xfcost.mechanisms import blockwise
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.local_attention import Neighbourhood
+from xfcost.mechanisms.window import Cut, partition
 from xfcost.torch_models.shared.leaves import Add, Leaf, Scale, Scores, Softmax, WeightedSum, joined
 
 NOWHERE = -1  # the position of padding keys
@@ -291,3 +293,46 @@ def drawn(config: BlockSparse, blocks: int) -> Tensor:
         return torch.empty(blocks - 2, config.random_blocks, dtype=torch.long)
     rows = [config.drawn(blocks, block) for block in range(1, blocks - 1)]
     return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, config.random_blocks)
+
+
+# Pairs inside a window ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def relative_index(window: tuple[int, ...]) -> Tensor:
+    """The table row of each pair of tokens: (T, T), on the CPU."""
+    with torch.device("cpu"):
+        places_TR = torch.tensor(list(product(*(range(side) for side in window))))
+        away_TTR = places_TR[:, None] - places_TR[None, :]
+        index_TT = torch.zeros(away_TTR.shape[:2], dtype=torch.long)
+        for axis, side in enumerate(window):
+            index_TT = index_TT * (2 * side - 1) + away_TTR[..., axis] + side - 1
+    return index_TT
+
+
+def log_offsets(window: tuple[int, ...]) -> Tensor:
+    """All offsets, log-spaced, in the order of the index: (R, r), on the CPU.
+
+    ±(W-1) maps to ±log₂9/log₂8 for any W. Fine-tuned models keep the scale of their training window: other numbers, the
+    same work. A side of one token has only the offset 0.
+    """
+    with torch.device("cpu"):
+        along = [torch.arange(1 - side, side, dtype=torch.float64) * 8 / max(side - 1, 1) for side in window]
+        offsets_Rr = torch.cartesian_prod(*along).reshape(-1, len(window))
+        return offsets_Rr.sign() * (1 + offsets_Rr.abs()).log2() / 3
+
+
+def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
+    """True for tokens of a rolled window from different regions of the grid: (G, 1, T, T), on the CPU."""
+    with torch.device("cpu"):
+        region = torch.zeros(1, *padded, 1, dtype=torch.long)
+        for axis, (side, w, shift) in enumerate(zip(padded, window, shifts, strict=True)):
+            along = torch.zeros(side, dtype=torch.long)
+            if shift:
+                along[side - w : side - shift] = 1
+                along[side - shift :] = 2
+            shape = [1] * (len(padded) + 2)
+            shape[axis + 1] = side
+            region = region * 3 + along.reshape(shape)
+        cut: Any = partition(None, region.flatten(1, -2), cut=Cut(padded, padded, window, (0,) * len(padded)))  # type: ignore[arg-type]
+        region_GT = cut[0, :, :, 0]
+        return region_GT[:, None, :, None] != region_GT[:, None, None, :]
