@@ -30,7 +30,7 @@ from xfcost.mechanisms.non_local import NonLocal, Sagan
 from xfcost.mechanisms.pooling import DecomposedBias, Pooling, WindowPooling
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Rnn, Sum, first_state
 from xfcost.mechanisms.relative import Compressive, Relative
-from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg
+from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg, squeezed
 from xfcost.mechanisms.retention import Retention, RwkvChannel
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sliding import GlobalLocal, Sliding
@@ -407,7 +407,7 @@ FURTHER: dict[type[Component], tuple[object, ...]] = {
     Pooling: (DecomposedBias,),
     LocalRelationEmbed: (LocalRelation,),
     Bottleneck: (squeeze_rows,),
-    InvertedResidual: (squeeze_rows,),
+    InvertedResidual: (squeezed,),
     Rnn: (Additive,),
     Lstm: (Additive, first_state, Sum),
     Gru: (Additive, first_state, Maxout),

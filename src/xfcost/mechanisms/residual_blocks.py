@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -36,7 +36,6 @@ from xfcost.formulas.conv_kernel import (
     pairs_of_one_kernel,
     pairs_of_two_kernels,
     pointwise_kernel,
-    pooling,
     receptive_field,
     tokens_read,
     unread_note,
@@ -50,23 +49,67 @@ from xfcost.formulas.residual import (
     squeezed_width,
     strided_grid,
 )
-from xfcost.formulas.rows import (
-    convolution,
-    depthwise_convolution,
-    elementwise,
-    letter_power,
-    linear,
-    norm,
-    on_raw_input,
-)
+from xfcost.formulas.rows import elementwise, letter_power
 from xfcost.formulas.tensors import channels_first, within
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import BEFORE, INPUT
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
+from xfcost.program.convolution import convolution, depthwise, grid_norm, in_rows, on_grid, pool
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add
+from xfcost.program.symbolic import Shape, Tensor
+from xfcost.program.tape import Program
 
 
-class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
+def normed(
+    t: Operations, names: tuple[str, str], x: Tensor, outputs: Number, kernel: ConvKernel, sides: Shape, **facts: Any
+) -> Tensor:
+    """A convolution without bias and its batch norm, on a grid, to one of `sides`."""
+    conv, norm = names
+    return grid_norm(t, norm, convolution(t, conv, x, outputs, kernel, sides, bias=False, **facts))
+
+
+def squeezed(t: Operations, x: Tensor, hidden: Number, act: ActKind, grid: Grid) -> Tensor:
+    """Squeeze-and-excitation (Hu et al. 2018, §3): the mean over all tokens becomes a gate for each of their channels.
+
+    N' tokens of width w, w' squeezed channels: (B, W, *sides) -> (B, W, *sides).
+
+    squeeze_pool   N'·w additions
+    squeeze_conv1  w·w' MACs, (w + 1)·w' parameters, whatever N' is
+    squeeze_act    the activation `act` between them
+    squeeze_conv2  w'·w MACs, (w' + 1)·w parameters
+    squeeze_scale  N'·w multiplications by the gate, which all tokens decide
+    """
+    width, kernel, t = x.shape[1], pointwise_kernel(grid), t.part("squeeze")
+    all_tokens: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
+    single = kernel.sides
+    mean = t.leaf("pool", grid_mean, x, title="Squeeze: mean over tokens", **all_tokens)
+    y = t.act("act", convolution(t, "conv1", mean, hidden, kernel, single, title="Squeeze"), act)
+    y = convolution(t, "conv2", y, width, kernel, single, title="Excitation")
+    gate = t.act("gate", y, "sigmoid", title="Sigmoid of the gate")
+    return t.leaf("scale", scaled, x, gate, title="Scale channels by the gate", content_dependent=True, **all_tokens)
+
+
+def grid_mean(t: Functions, x: Tensor) -> Tensor:
+    """(B, W, *sides) -> (B, W, 1, …)."""
+    return x.flatten(2).mean(-1, keepdim=True).unflatten(-1, (1,) * (x.dim() - 2))
+
+
+def scaled(t: Functions, x: Tensor, gate: Tensor) -> Tensor:
+    """Every channel times its gate."""
+    return x * gate
+
+
+def shortcut(t: Operations, block: ConvBlock, x: Tensor, place: Place) -> Tensor:
+    """x in the shape of what the block adds to it, on their grids: by a 1×1 convolution and its norm, or as it is."""
+    if not block.projects(place):
+        return x
+    grid, width = block.out(place)
+    names, kernel = ("shortcut.conv", "shortcut.norm"), pointwise_kernel(place.grid, block.stride)
+    return normed(t, names, x, width, kernel, grid.sides, title="Shortcut convolution")
+
+
+class Basic(Program, ConvBlock, frozen=True, kw_only=True, tag="basic"):
     """Two 3×3 convolutions, as in ResNet-18 and -34 (He et al. 2016, figure 5, left).
 
     N tokens of width d on a grid of r axes; N' leave, N/s² with the stride s, of the stage's width d'.
@@ -87,14 +130,19 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return prod(pairs_of_two_kernels(side, self.stride) for side in grid.sides)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, width = strided_grid(place.grid, self.stride), place.out_dim
-        kernel = kernel_of_three(grid)
-        entering, inside = (place.grid, place.dim), (grid, width)
-        yield from convolution_and_norm(("conv1", "norm1"), "3×3 convolution", kernel, entering, inside, raw_input=True)
-        yield elementwise("act1", "Activation", "relu", grid.tokens * width)
-        yield from convolution_and_norm(("conv2", "norm2"), "3×3 convolution", kernel, inside, inside)
-        yield from self.residual_end(place, "norm2", "act2")
+    titles: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("conv1", "conv2"), "3×3 convolution"),
+        **dict.fromkeys(("act1", "act2"), "Activation"),
+        "add": "Residual add",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        (grid, width), (first, second) = self.out(place), self.kernels(place.grid)
+        x = on_grid(x, place.grid.sides)
+        y = t.act("act1", normed(t, ("conv1", "norm1"), x, width, first, grid.sides), "relu")
+        y = normed(t, ("conv2", "norm2"), y, width, second, grid.sides)
+        y = t.leaf("add", add, shortcut(t, self, x, place), y, role="add")
+        return in_rows(t.act("act2", y, "relu"))
 
 
 class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
@@ -280,7 +328,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             )
 
 
-class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag="inverted_residual"):
+class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag="inverted_residual"):
     """1×1, depthwise W×W and 1×1 convolutions with batch norms; x is added where the shape stays.
 
     Sandler et al. 2018, §3.3, with ReLU6, 3×3 and an expansion of 6; MobileViT has Swish and expansions of 2 and 4
@@ -357,30 +405,26 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
             return strided_grid(grid, self.stride).tokens * grid.tokens
         return super().pairs(grid)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, out_grid = place.grid, self.out(place)[0]
-        inside = self.inner(place.dim)
-        one, paths = pointwise_kernel(grid), ("expand_conv", "expand_norm")
+    titles: ClassVar[Mapping[str, str]] = {"add": "Residual add"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        sides, (grid, width), hidden = place.grid.sides, self.out(place), self.inner(place.dim)
+        one = pointwise_kernel(grid)
+        x = y = on_grid(x, sides)
         if self.expands(place):
-            shapes = (grid, place.dim), (grid, inside)
-            yield from convolution_and_norm(paths, "Expanding convolution", one, *shapes)
-            yield elementwise("expand_act", "Activation", self.act, grid.tokens * inside)
-        shapes = (grid, inside), (out_grid, inside)
-        yield from convolution_and_norm(("conv", "norm"), "Depthwise convolution", self.kernel(grid), *shapes, inside)
-        yield elementwise("act", "Activation", self.act, out_grid.tokens * inside)
+            names = ("expand.conv", "expand.norm")
+            y = normed(t, names, x, hidden, one, sides, title="Expanding convolution")
+            y = t.act("expand.act", y, self.act)
+        kernel, depth = self.kernel(place.grid), {"groups": hidden, "title": "Depthwise convolution"}
+        y = t.act("act", normed(t, ("conv", "norm"), y, hidden, kernel, grid.sides, **depth), self.act)
         if self.squeeze is not None:
-            squeezed = squeezed_width(self.squeeze, place.dim)
-            yield from squeeze_rows(out_grid, inside, squeezed, self.act, "act")
-        paths = ("project_conv", "project_norm")
-        shapes = (out_grid, inside), (out_grid, place.out_dim)
-        yield from convolution_and_norm(paths, "Projecting convolution", one, *shapes)
-        if self.adds(place):
-            yield elementwise(
-                "add", "Residual add", "add", out_grid.tokens * place.out_dim, of=(INPUT, BEFORE), role="add"
-            )
+            y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), self.act, grid)
+        names = ("project_conv", "project_norm")
+        y = normed(t, names, y, width, one, grid.sides, title="Projecting convolution")
+        return in_rows(t.leaf("add", add, x, y, role="add") if self.adds(place) else y)
 
 
-class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
+class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     """n 3×3 convolutions with ReLU, then the maximum of disjoint 2×2 (Simonyan and Zisserman 2015, §2.1 and Table 1).
 
     N tokens of width d on a grid of r axes become N' = N/2^r of the stage's width d'; a side that is odd loses its last
@@ -426,25 +470,22 @@ class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.pool(place.grid).out(place.grid.sides)), place.out_dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        (out_grid, width), tokens = self.out(place), place.grid.tokens
-        kernel = kernel_of_three(place.grid).sides
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        (grid, width), sides, kernel = self.out(place), place.grid.sides, kernel_of_three(place.grid)
+        y = on_grid(x, sides)
         for number in range(1, self.convs + 1):
-            inputs = place.dim if number == 1 else width
-            conv = convolution(f"conv{number}", "3×3 convolution", (tokens, inputs), (tokens, width), kernel)
-            yield on_raw_input(conv) if number == 1 else conv
-            yield from norm(self.norm, f"norm{number}", tokens, width)
-            yield elementwise(f"act{number}", "Activation", "relu", tokens * width)
-        pool = self.pool(place.grid)
-        four: dict[str, Any] = {"reads": letter_power("l", len(pool.sides)), "reads_tokens": prod(pool.sides)}
-        row = pooling("pool", "max", pool, out_grid.tokens * width, tokens * width)
-        yield msgspec.structs.replace(row, mixing="local", content_dependent=True, **four)
+            y = convolution(t, f"conv{number}", y, width, kernel, sides, title="3×3 convolution")
+            y = y if self.norm == "none" else grid_norm(t, f"norm{number}", y)
+            y = t.act(f"act{number}", y, "relu", title="Activation")
+        four = self.pool(place.grid)
+        facts: dict[str, Any] = {"reads": letter_power("l", len(four.sides)), "reads_tokens": prod(four.sides)}
+        return in_rows(pool(t, "pool", y, "max", four, grid.sides, mixing="local", content_dependent=True, **facts))
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from unread_note(self.pool(place.grid), place.grid)
 
 
-class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
+class ConvNext(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
 
     N tokens on a grid of r axes, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
@@ -472,11 +513,10 @@ class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="
     act: ActKind = "gelu"
     """Activation function between the two linear maps."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.tokens, place.dim
-        hidden = self.inner(d)
-        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, d)
-        yield from norm(self.norm, "norm", n, d)
-        yield linear("fc1", "MLP up-projection", n, d, hidden)
-        yield elementwise("act", "MLP activation", self.act, n * hidden)
-        yield linear("fc2", "MLP down-projection", n, hidden, d)
+    titles: ClassVar[Mapping[str, str]] = {"conv": "Depthwise convolution", "act": "MLP activation"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        sides = place.grid.sides
+        y = in_rows(depthwise(t, "conv", on_grid(x, sides), self.kernel(place.grid), sides))
+        y = t.linear("fc1", t.norm("norm", y, self.norm), self.inner(place.dim))
+        return t.linear("fc2", t.act("act", y, self.act), place.dim)

@@ -154,6 +154,11 @@ def _local(kernel: ConvKernel) -> dict[str, Any]:
     return {"mixing": "local", "reads": letter_power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
 
 
+def grid_norm(t: Operations, name: str, x: Tensor) -> Tensor:
+    """A batch norm of the channels before a grid."""
+    return t.run(name, GridNorm(), x)
+
+
 def window(t: Operations, name: str, x: Tensor, taps: Number, dilation: int = 1) -> Tensor:
     """In a decode step the inputs of all taps of a causal convolution, (B, 1, D) -> (B, W, D); x for a single tap."""
     return x if taps == 1 else t.run(name, Window(taps, dilation), x)

@@ -1,4 +1,4 @@
-"""Blocks of convolutional networks: VGG, ResNet's two, inverted residuals, ConvNeXt.
+"""The bottleneck of residual networks.
 
 B batch, N tokens, D width, W width inside, H hidden units, Y and X the grid's sides.
 """
@@ -13,11 +13,11 @@ from xfcost.formulas.component import ActKind, Mixer, Place
 from xfcost.formulas.conv_kernel import kernel_of_three, pointwise_kernel
 from xfcost.formulas.residual import ConvBlock, squeezed_width
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
-from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg
+from xfcost.mechanisms.residual_blocks import Bottleneck
 from xfcost.torch_models.mechanisms.local_attention import LocalRelationLayer, LocalSelfAttention
-from xfcost.torch_models.shared.convolution import Convolution, GridPooling, TokenConvolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Add, Chain, Leaf, Linear, Multiply, through
-from xfcost.torch_models.shared.norms import GridNorm, norm
+from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Add, Chain, Leaf, Multiply, through
+from xfcost.torch_models.shared.norms import GridNorm
 
 
 def shortcut(config: ConvBlock, place: Place) -> Chain | None:
@@ -48,31 +48,6 @@ class SqueezeExcitation(nn.Module):
 def grid_mean(x_BWYX: Tensor) -> Tensor:
     """(B, W, Y, X) -> (B, W, 1, 1)."""
     return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)
-
-
-class BasicBlock(nn.Module):
-    """(B, N, D) -> (B, N', D')."""
-
-    def __init__(self, config: Basic, place: Place) -> None:
-        super().__init__()
-        width = place.out_dim
-        first, second = config.kernels(place.grid)
-        self.sides = place.grid.sides
-        self.conv1 = Convolution(place.dim, width, first, bias=False)
-        self.norm1 = GridNorm(width)
-        self.act1 = nn.ReLU()
-        self.conv2 = Convolution(width, width, second, bias=False)
-        self.norm2 = GridNorm(width)
-        self.shortcut = shortcut(config, place)
-        self.add = Add()
-        self.act2 = nn.ReLU()
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x_BDYX = on_grid(x_BND, self.sides)
-        y_BDYX = self.act1(self.norm1(self.conv1(x_BDYX)))
-        y_BDYX = self.norm2(self.conv2(y_BDYX))
-        kept_BDYX = through(x_BDYX, self.shortcut)
-        return in_rows(self.act2(self.add(kept_BDYX, y_BDYX)))
 
 
 # Modules that may replace the 3×3 convolution.
@@ -129,65 +104,3 @@ def spatial(config: Bottleneck, inside: Place) -> nn.Module:
     mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
     return make(mixer, inside)
-
-
-class InvertedResidualBlock(nn.Module):
-    """(B, N, D) -> (B, N', D')."""
-
-    def __init__(self, config: InvertedResidual, place: Place) -> None:
-        super().__init__()
-        hidden, kernel_1x1 = config.inner(place.dim), pointwise_kernel(place.grid)
-        make_act = ACTIVATIONS[config.act]
-        self.sides = place.grid.sides
-        self.expand: nn.Module | None = None
-        if config.expands(place):  # (B, D, Y, X) -> (B, H, Y, X)
-            conv = Convolution(place.dim, hidden, kernel_1x1, bias=False)
-            self.expand = Chain(conv=conv, norm=GridNorm(hidden), act=make_act())
-        self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden, bias=False)
-        self.norm = GridNorm(hidden)
-        self.act = make_act()
-        self.squeeze: nn.Module | None = None
-        if config.squeeze is not None:
-            self.squeeze = SqueezeExcitation(hidden, squeezed_width(config.squeeze, place.dim), place, config.act)
-        self.project_conv = Convolution(hidden, place.out_dim, kernel_1x1, bias=False)
-        self.project_norm = GridNorm(place.out_dim)
-        self.add = Add() if config.adds(place) else None
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x_BDYX = on_grid(x_BND, self.sides)
-        y_BHYX = through(x_BDYX, self.expand)
-        y_BHYX = through(self.act(self.norm(self.conv(y_BHYX))), self.squeeze)
-        y_BDYX = self.project_norm(self.project_conv(y_BHYX))
-        return in_rows(y_BDYX if self.add is None else self.add(x_BDYX, y_BDYX))
-
-
-class ConvNextBlock(Chain):
-    """(B, N, D) -> (B, N, D)."""
-
-    def __init__(self, config: ConvNext, place: Place) -> None:
-        dim, hidden = place.dim, config.inner(place.dim)
-        super().__init__(
-            conv=TokenConvolution(place.grid.sides, dim, dim, config.kernel(place.grid), groups=dim),
-            norm=norm(config.norm, dim),
-            fc1=Linear(dim, hidden),
-            act=ACTIVATIONS[config.act](),
-            fc2=Linear(hidden, dim),
-        )
-
-
-class VggBlock(Chain):
-    """(B, N, D) -> (B, N', D'), by (B, D, Y, X)."""
-
-    def __init__(self, config: Vgg, place: Place) -> None:
-        leaves: dict[str, nn.Module | None] = {}
-        width = place.out_dim
-        for number in range(1, config.convs + 1):
-            inputs = place.dim if number == 1 else width
-            leaves[f"conv{number}"] = Convolution(inputs, width, kernel_of_three(place.grid))
-            leaves[f"norm{number}"] = None if config.norm == "none" else GridNorm(width)
-            leaves[f"act{number}"] = nn.ReLU()
-        super().__init__(**leaves, pool=GridPooling("max", config.pool(place.grid)))
-        self.sides = place.grid.sides
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return in_rows(super().forward(on_grid(x_BND, self.sides)))
