@@ -33,12 +33,11 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
-from xfcost.torch_models.layers.shift import ContextLayer, TokenOfMemory
 from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
 from xfcost.torch_models.modules import MODULES, ModuleMaker
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path, train, trained_rows
-from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
+from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, TokenOfMemory, set_position
 
 
 def make(case: Case, device: str = "cpu") -> nn.Module:
@@ -212,8 +211,8 @@ def cache_memory(decoder: nn.Module, memory: Tensor) -> None:
         match module:
             case ProgramModule(config=Cross(), decodes=True):
                 module.read_memory(memory)
-            case ContextLayer(cache=TokenOfMemory() as cache):
-                cache.memory_BND = memory
+            case TokenOfMemory():
+                module.memory_BND = memory
             case Attending(cache=MemoryCache() as cache, state=RecurrentState() as state):
                 cache.keys, cache.values = module.inner.keys(memory), memory
                 state(*module.first_state(memory))

@@ -19,9 +19,9 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.layers.stage_entries import PatchMergingLayer
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.probing.account import prepared
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path
 
 
@@ -54,7 +54,7 @@ def test_a_convolution_reads_its_neighbours() -> None:
         (lambda n: Call(lambda x: x - x.mean(1, keepdim=True)), "global"),
         (lambda n: nn.LSTM(4, 3, batch_first=True), "global"),
         (lambda n: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), "global"),
-        (lambda n: PatchMergingLayer(PatchMerging(), Place(grid=Grid((2, n // 2)), dim=4, out_dim=8)), "per-token"),
+        (lambda n: ProgramModule(PatchMerging(), Place(grid=Grid((2, n // 2)), dim=4, out_dim=8)), "per-token"),
     ],
     ids=["linear", "norm", "mlp", "roll", "roll and add", "cumsum", "mean", "centre", "lstm", "encoder", "merging"],
 )

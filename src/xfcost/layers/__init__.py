@@ -20,7 +20,7 @@ EMBEDS: Kinds[Embed] = Kinds(
         "fourier": ("tokens:Fourier", None),
         "projection": ("stems:Projection", None),
         "axis_position": ("tokens:AxisPosition", None),
-        "shift": ("shift:Shift", "shift:ShiftLayer"),
+        "shift": ("shift:Shift", None),
         "conv": ("stems:ConvEmbed", None),
         "pool": ("stems:Pool", None),
         "local_relation": ("local_relation:LocalRelationEmbed", "stems:LocalRelationStem"),
@@ -30,11 +30,11 @@ EMBEDS: Kinds[Embed] = Kinds(
 ENTERS: Kinds[Embed | Enter] = Kinds(
     __name__,
     {
-        "patch_merging": ("stage_entries:PatchMerging", "stage_entries:PatchMergingLayer"),
+        "patch_merging": ("stage_entries:PatchMerging", None),
         "pooling_attention": ("stage_entries:PoolingAttention", "stage_entries:PoolingByAttention"),
-        "upsample": ("stage_entries:Upsample", "stage_entries:UpsampleLayer"),
+        "upsample": ("stage_entries:Upsample", None),
         **EMBEDS.some("conv", "pool", "norm", "class_token", "position"),
-        "concatenate": ("stage_entries:Concatenate", "stage_entries:ConcatenateLayer"),
+        "concatenate": ("stage_entries:Concatenate", None),
     },
 )
 SUBLAYERS: Kinds[PerToken] = Kinds(
@@ -45,7 +45,7 @@ SUBLAYERS: Kinds[PerToken] = Kinds(
         "geglu": ("feed_forward:Geglu", None),
         "moe": ("moe:Moe", None),
         "dense": ("feed_forward:Dense", None),
-        "context": ("shift:Context", "shift:ContextLayer"),
+        "context": ("shift:Context", None),
         "norm": ("feed_forward:NormSubLayer", None),
     },
 )

@@ -24,7 +24,7 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
 )
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.program.convolution import AdaptiveMean
+from xfcost.program.convolution import AdaptiveMean, on_grid
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import scaled
@@ -146,7 +146,7 @@ class FlattenClassifier(Program, Head, frozen=True, kw_only=True, tag="flatten_c
         return Observed(whole=self.pooled)
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        grid = x.transpose(1, 2).unflatten(2, place.grid.sides)
+        grid = on_grid(x, place.grid.sides)
         pool = AdaptiveMean(self.pooled_sides(place))
         y = t.run("pool", pool, grid, title="Adaptive average pool", **self._shared(place)).flatten(1)
         for number, hidden in enumerate(self.hidden, 1):

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
-
-import msgspec
 
 from xfcost.formulas.component import (
     ComponentError,
     Embed,
     Joining,
+    Number,
     Observed,
     Operation,
     PerToken,
     Place,
     Sources,
     itself,
-    single_token,
 )
-from xfcost.formulas.grid_axes import Axis, before, check_shift
-from xfcost.formulas.rows import elementwise, move
-from xfcost.formulas.tensors import copied
+from xfcost.formulas.grid_axes import Axis, axis_index, before, check_shift
 from xfcost.ledger.accounts import Cached, WeightsRead
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY
+from xfcost.program.leaves import TokenBefore, TokenOfMemory, Weight
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 # One place back along an axis of the grid: how a model that predicts pixels is kept from reading the one it predicts.
 # Ho et al. 2019, §4.2: the pixels are shifted right before the inner decoder, the outer decoder's output down a row.
 # iGPT (Chen et al. 2020) shifts its sequence behind a learned start.
 
 
-class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
+class Shift(Program, Embed, frozen=True, kw_only=True, tag="shift"):
     """Every token takes its predecessor's place on the line along `axis`; the last token of a line is dropped.
 
     Along a row pixels move right, along a column down; along the one axis of a sequence it is the decoder's shift of
@@ -39,6 +39,8 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
 
     shift   N·d elements written, d parameters of a learned start, else 0 parameters
     """
+
+    decodes: ClassVar[bool] = True
 
     axis: Axis
     """Axis along which tokens move by one place."""
@@ -51,28 +53,31 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     def sources(self, place: Place) -> Sources:
         return Sources(lambda token: before(self.axis, place.grid, token))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        params, shape = place.dim if self.start == "learned" else 0, (place.grid.tokens, place.dim)
-        tensors = copied(shape, shape)
-        yield move("shift", f"Shift along {self.axis}s", place.grid.tokens * place.dim, params=params, tensors=tensors)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        title, learned = f"Shift along {self.axis}s", self.start == "learned"
+        if t.decodes:  # the learned start is read where it is the first token's
+            read = WeightsRead(place.dim if learned and place.grid.total == 1 else 0)
+            kept = Cached(place.dim, recurrent=True)
+            return t.run("shift", TokenBefore(learned), x, title=title, cache=kept, weights_read=read)
+        start = [Weight((place.dim,))] if learned else []
+        along = {"sides": place.grid.sides, "axis": axis_index(self.axis, place.grid)}
+        return t.leaf("shift", shifted, x, weights=start, options=along, title=title)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The token before was kept, d numbers: it is taken, and the new one put in its place."""
         if len(place.grid.sides) > 1:
             raise ComponentError("axis", "--mode decode: tokens shift along the axes of a grid, all at once")
-        for row in self.operations(single_token(place)):
-            read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
-            kept = {"cache": Cached(place.dim, recurrent=True), "weights_read": WeightsRead(read)}
-            yield msgspec.structs.replace(row, moved=2 * place.dim, **kept)
+        return self.step(place)
 
 
-class Context(PerToken, frozen=True, kw_only=True, tag="context"):
+class Context(Program, PerToken, frozen=True, kw_only=True, tag="context"):
     """x + c: the encoder's output, token by token, `shift`ed along an axis if that is given (Ho et al. 2019, §4.2).
 
     N·d additions; a shift writes N·d elements. It has no norm and no second shortcut.
     """
 
     token_wise: ClassVar[bool] = False
+    decodes: ClassVar[bool] = True
 
     shift: Axis | None = None
     """Axis along which the encoder's output is shifted by one token; none by default."""
@@ -102,22 +107,31 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     def observed(self, place: Place) -> Observed:
         return Observed(paired=True)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        added = MEMORY if self.shift is None else BEFORE
-        add = elementwise("add", "Add the encoder's output", "add", n * d, of=(INPUT, added))
+    titles: ClassVar[Mapping[str, str]] = {"add": "Add the encoder's output", "cache": "The encoder's output"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place, *memory: Tensor) -> Tensor:
+        if t.decodes:
+            kept = TokenOfMemory((x.shape[0], place.grid.total, place.dim))
+            return t.leaf("add", add, x, t.run("cache", kept, cache=Cached(place.grid.total * place.dim)))
+        (other,) = memory
         if self.shift is None:
-            yield add
-        else:
-            tensors = copied((n, d), (n, d), MEMORY)
-            yield move("shift", f"Shift the context along {self.shift}s", n * d, tensors=tensors)
-            # its own token, and the encoder's of the one before
-            yield msgspec.structs.replace(add, mixing="local", reads="2", reads_tokens=2)
+            return t.leaf("add", add, x, other)
+        along = {"sides": place.grid.sides, "axis": axis_index(self.shift, place.grid)}
+        other = t.leaf("shift", shifted, other, options=along, title=f"Shift the context along {self.shift}s")
+        # its own token, and the encoder's of the one before
+        return t.leaf("add", add, x, other, mixing="local", reads="2", reads_tokens=2)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The encoder's token at the same position is added: M·d numbers are cached."""
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
-        cached = place.grid.total * place.dim
-        yield Operation(path="cache", title="The encoder's output", cache=Cached(cached))
-        yield from self.operations(single_token(place))
+        return self.step(place)
+
+
+def shifted(t: Functions, x: Tensor, start: Tensor | None = None, *, sides: Sequence[Number], axis: int) -> Tensor:
+    """Zeros or a learned start, then all tokens of a line except the last: (B, N, D) -> (B, N, D)."""
+    grid = x.unflatten(1, sides)
+    kept = grid.narrow(1 + axis, 0, sides[axis] - 1)
+    if start is None:
+        return t.pad(kept, 1 + axis, before=1).flatten(1, -2)
+    return t.cat([start.expand(*grid.narrow(1 + axis, 0, 1).shape), kept], 1 + axis).flatten(1, -2)

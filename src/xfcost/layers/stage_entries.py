@@ -29,13 +29,17 @@ from xfcost.formulas.component import (
     itself,
 )
 from xfcost.formulas.conv_kernel import kernel_of
-from xfcost.formulas.rows import elementwise, linear, move, norm
-from xfcost.formulas.tensors import copied, of_input, reading, weights
+from xfcost.formulas.rows import elementwise, norm
+from xfcost.formulas.tensors import of_input, reading, weights
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, INPUT
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add, concatenated
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
+class PatchMerging(Program, Enter, frozen=True, kw_only=True, tag="patch_merging"):
     """2×2 neighbours are concatenated (4d), normalised and reduced to the stage's width (Liu et al. 2021, §3.1).
 
         norm        N'·4d elements of a layer norm, 8d parameters; after the reduction N'·d' elements, 2d' parameters
@@ -65,14 +69,11 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     def sources(self, place: Place) -> Sources:
         return Sources(kernel=kernel_of(place.grid, 2, 2, 0))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, d = self.out(place)
-        padded = 4 * grid.tokens * place.dim if any(side % 2 for side in place.grid.sides) else 0
-        gathered = copied((place.grid.tokens, place.dim), (grid.tokens, 4 * place.dim))
-        yield move("gather", "Gather 2×2 neighbours", padded, tensors=gathered)
-        normed = [*norm("layer_norm", "norm", grid.tokens, d if self.norm == "post" else 4 * place.dim)]
-        reduction = linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
-        yield from [reduction, *normed] if self.norm == "post" else [*normed, reduction]
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        x = t.leaf("gather", merged_neighbours, x, options={"sides": place.grid.sides}, title="Gather 2×2 neighbours")
+        x = t.norm("norm", x, "layer_norm") if self.norm == "pre" else x
+        x = t.linear("reduction", x, place.out_dim, bias=False, title="Patch merging reduction")
+        return t.norm("norm", x, "layer_norm") if self.norm == "post" else x
 
     def notes(self, place: Place) -> Iterator[str]:
         if any(side % 2 for side in place.grid.sides):
@@ -80,7 +81,7 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
             yield PaddingNote(f"odd grid {sides} padded by one row or column to merge into {merged}")
 
 
-class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
+class Upsample(Program, Enter, frozen=True, kw_only=True, tag="upsample"):
     """Tokens repeated `factor` times in place, cut to the length N of an earlier stage, whose output is added.
 
     The first step of the Funnel Transformer's decoder (Dai et al. 2020, §2.3), from P to N tokens. A separate [CLS] is
@@ -90,7 +91,7 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
 
     factor: Annotated[Side, Letter(None)]
     """How many times each token is repeated."""
-    skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
+    skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1  # type: ignore[assignment] # no shortcut outside blocks
     """Number of the earlier stage whose output is added; 1 is the first."""
     separate_cls: bool = True
     """Whether the first token is [CLS], which is not repeated."""
@@ -127,17 +128,14 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
 
         return Sources(repeated, memory=itself)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        skip_tokens, d = (place.memory or place.grid).total, place.dim
-        separate = 1 if self.separate_cls else 0
-        repeated = (place.grid.total - separate) * self.factor * d
-        moved = repeated + separate * skip_tokens * d
-        tensors = copied((place.grid.total, d), (skip_tokens, d))
-        yield move("repeat", f"Repeat tokens {self.factor} times", moved, tensors=tensors)
-        yield elementwise("add", f"Add stage {self.skip}", "add", skip_tokens * d, of=(BEFORE, MEMORY))
+    def forward(self, t: Operations, x: Tensor, place: Place, *earlier: Tensor) -> Tensor:
+        (other,) = earlier
+        cut = {"factor": self.factor, "length": self.out(place)[0].total, "separate_cls": self.separate_cls}
+        x = t.leaf("repeat", repeated, x, options=cut, title=f"Repeat tokens {self.factor} times")
+        return t.leaf("add", add, x, other, title=f"Add stage {self.skip}")
 
 
-class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
+class Concatenate(Program, Enter, frozen=True, kw_only=True, tag="concatenate"):
     """[y, x]: the output y of an earlier stage, of the same grid, before x (Mehta and Rastegari 2022, figure 1b).
 
     Widths d' and d become d' + d: N·(d' + d) elements are written. A convolution behind it fuses the two.
@@ -166,11 +164,29 @@ class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
     def sources(self, place: Place) -> Sources:
         return Sources(memory=itself)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, width = place.grid.total, place.memory_dim + place.dim
-        both = (Tensor(MEMORY, (n, place.memory_dim)), Tensor(INPUT, (n, place.dim)))
-        tensors = Tensors(both, (Tensor(OUTPUT, (n, width)),))
-        yield move("concatenate", f"Beside the output of stage {self.stage}", n * width, tensors=tensors)
+    def forward(self, t: Operations, x: Tensor, place: Place, *earlier: Tensor) -> Tensor:
+        (other,) = earlier
+        return t.leaf("concatenate", concatenated, other, x, title=f"Beside the output of stage {self.stage}")
+
+
+def merged_neighbours(t: Functions, x: Tensor, *, sides: tuple[int, int]) -> Tensor:
+    """2×2 neighbours concatenated, odd grids padded: (B, N, D) -> (B, ⌈N/4⌉, 4D)."""
+    x, odd = x.unflatten(1, sides), tuple(axis for axis, side in enumerate(sides, 1) if side % 2)
+    x = t.pad(x, odd, after=1) if odd else x
+    x = x.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (B, Y/2, 2, X/2, 2, D)
+    return x.permute(0, 1, 3, 4, 2, 5).flatten(3).flatten(1, 2)  # columns before rows, as Swin's weights have it
+
+
+def repeated(t: Functions, x: Tensor, *, factor: int, length: Number, separate_cls: bool) -> Tensor:
+    """(B, P, D) -> (B, N, D). A separate [CLS] is not repeated; missing tokens at the end are zeros."""
+    pooled = x.shape[1]
+    if not separate_cls:
+        return t.repeat_interleave(x, factor, 1).narrow(1, 0, length)
+    copies = t.repeat_interleave(x.narrow(1, 1, pooled - 1), factor, 1)
+    missing = length - 1 - (pooled - 1) * factor
+    if missing > 0:
+        return t.cat([x.narrow(1, 0, 1), copies, t.zeros(x.shape[0], missing, x.shape[-1], like=x)], 1)
+    return t.cat([x.narrow(1, 0, 1), copies.narrow(1, 0, length - 1)], 1)
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):

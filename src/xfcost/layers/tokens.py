@@ -96,7 +96,7 @@ class TokenType(Program, Embed, frozen=True, kw_only=True, tag="token_type"):
     titles: ClassVar[Mapping[str, str]] = {"add": "Add token types", "lookup": "Token type embedding"}
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        types, table = t.zeros(*x.shape[:2], like=x), Weight((self.types, place.dim))
+        types, table = t.zeros(*x.shape[:2], like=x, type_="int64"), Weight((self.types, place.dim))
         read = WeightsRead(place.dim, at_most=place.dim)
         return t.leaf("add", add, x, t.leaf("lookup", looked_up, types, weights=(table,), weights_read=read))
 

@@ -328,6 +328,27 @@ class ExpertLinear(NamedTuple):
         return y
 
 
+class TokenBefore(NamedTuple):
+    """Of a decode step the token before, which a cache keeps; of the first token zeros, or a learned start."""
+
+    learned: bool
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        start = t.weight(x.shape[-1]) if self.learned else None
+        t.call("aten::index_copy_", (x,), x.shape)
+        return t.call("aten::index_select", (x, start), x.shape)
+
+
+class TokenOfMemory(NamedTuple):
+    """Of a decode step the token of the memory, (B, M, D) in a cache, at the current position: -> (B, 1, D)."""
+
+    shape: tuple[Number, ...]
+
+    def traced(self, t: Tape) -> Symbolic:
+        batch, _, width = self.shape
+        return t.zeros(batch, 1, width)
+
+
 class Made(NamedTuple):
     """A tensor of integers or truth values."""
 

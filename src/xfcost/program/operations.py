@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xfcost.formulas.component import ActKind, Component, NormKind, Place, SubLayer
+from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import (
     Act,
@@ -39,9 +40,11 @@ class Functions(Protocol):
     def pad_sides(self, x: Tensor, sides: Sequence[Number]) -> Tensor:
         """Zeros around the last axes, as torch.nn.functional.pad has them."""
 
-    def pad(self, x: Tensor, dim: int, *, before: Number = 0, after: Number = 0) -> Tensor:
-        """Zeros before and after, along an axis."""
+    def zeros(self, *shape: Number, like: Tensor) -> Tensor: ...
+    def pad(self, x: Tensor, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0) -> Tensor:
+        """Zeros before and after, along an axis, or along each of several."""
 
+    def repeat_interleave(self, x: Tensor, repeats: int, dim: int) -> Tensor: ...
     def arange(self, count: Number, like: Tensor) -> Tensor:
         """0 to `count` - 1, on the device of `like`."""
 
@@ -80,8 +83,8 @@ class Operations:
         """What f(`given`) is added to: `own` in the shape of that sum."""
         raise NotImplementedError
 
-    def zeros(self, *shape: Number, like: Tensor) -> Tensor:
-        """Whole numbers, all of them 0."""
+    def zeros(self, *shape: Number, like: Tensor, type_: Type = "model") -> Tensor:
+        """Zeros, of the model's type or another, on the device of `like`."""
         raise NotImplementedError
 
     def constant(
@@ -163,8 +166,8 @@ class Part(Operations):
     def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
         return self.whole.per_sample(x, like)
 
-    def zeros(self, *shape: Number, like: Tensor) -> Tensor:
-        return self.whole.zeros(*shape, like=like)
+    def zeros(self, *shape: Number, like: Tensor, type_: Type = "model") -> Tensor:
+        return self.whole.zeros(*shape, like=like, type_=type_)
 
     def constant(
         self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None

@@ -194,8 +194,13 @@ class Tape(Operations):
         self.save(y, x.reshape(-1, inputs))
         return y
 
-    def zeros(self, *shape: Number, like: Any) -> Symbolic:
-        return Symbolic(self, shape, Storage(prod(shape), "int64"), learns=False)
+    def zeros(self, *shape: Number, like: Any = None, type_: Type = "model") -> Symbolic:
+        return Symbolic(self, shape, Storage(prod(shape), type_), learns=False)
+
+    def repeat_interleave(self, x: Symbolic, repeats: int, dim: int) -> Symbolic:
+        axis = dim % x.ndim
+        shape = (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :])
+        return self.call("aten::repeat_interleave", (x, repeats, dim), shape)
 
     def constant(
         self, name: str, worked: Worked, *shape: Number, like: Any, so_far: int | None = None
@@ -223,10 +228,12 @@ class Tape(Operations):
         padded = tuple(size + n for size, n in zip(x.shape[first:], more, strict=True))
         return self.call("aten::constant_pad_nd", (x,), (*x.shape[:first], *padded))
 
-    def pad(self, x: Symbolic, dim: int, *, before: Number = 0, after: Number = 0) -> Symbolic:
-        axis = dim % x.ndim
-        shape = (*x.shape[:axis], before + x.shape[axis] + after, *x.shape[axis + 1 :])
-        return self.call("aten::constant_pad_nd", (x,), shape)
+    def pad(
+        self, x: Symbolic, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0
+    ) -> Symbolic:  # fmt: skip
+        axes = [axis % x.ndim for axis in (dim if isinstance(dim, tuple) else (dim,))]
+        shape = [before + size + after if axis in axes else size for axis, size in enumerate(x.shape)]
+        return self.call("aten::constant_pad_nd", (x,), tuple(shape))
 
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""
@@ -389,6 +396,8 @@ class Program(Component, frozen=True):
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         tape = Tape()
+        if not isinstance(self, SubLayer):
+            return iter(())
         x = tape.input(*self.entering(place))
         self.skip(tape, x, x, place)
         return iter(tape.rows.values())

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Component, Place, SubLayer, single_token
+from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.program.convolution import AdaptiveMean, Convolution, GridNorm, Pool, Window
 from xfcost.program.leaves import (
@@ -35,6 +36,8 @@ from xfcost.program.leaves import (
     Norm,
     Rotary,
     TalkingHeads,
+    TokenBefore,
+    TokenOfMemory,
     Weight,
     Worked,
 )
@@ -59,9 +62,11 @@ class Functions:
     eq = staticmethod(torch.eq)
 
     @staticmethod
-    def pad(x: Tensor, dim: int, *, before: int = 0, after: int = 0) -> Tensor:
+    def pad(x: Tensor, dim: int | tuple[int, ...], *, before: int = 0, after: int = 0) -> Tensor:
+        axes = [axis % x.dim() for axis in (dim if isinstance(dim, tuple) else (dim,))]
         # torch takes (before, after) of each axis, last axis first
-        return F.pad(x, [0, 0] * (x.dim() - 1 - dim % x.dim()) + [before, after])
+        each = [(before, after) if axis in axes else (0, 0) for axis in reversed(range(min(axes), x.dim()))]
+        return F.pad(x, [one for both in each for one in both])
 
     @staticmethod
     def arange(count: int, like: Tensor) -> Tensor:
@@ -80,6 +85,11 @@ class Functions:
     def take_rows(table: Tensor, index: Tensor) -> Tensor:
         return table[index]
 
+    @staticmethod
+    def zeros(*shape: int, like: Tensor) -> Tensor:
+        return like.new_zeros(shape)
+
+    repeat_interleave = staticmethod(torch.repeat_interleave)
     embedding = staticmethod(F.embedding)
     linear_map = staticmethod(F.linear)
 
@@ -133,6 +143,8 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Linear: lambda leaf, x: leaves.Linear(x.shape[-1], leaf.outputs, bias=leaf.bias),
     Norm: lambda leaf, x: norms.norm(leaf.kind, x.shape[-1]),
     Act: lambda leaf, _: _ACTIVATIONS[leaf.kind](),
+    TokenBefore: lambda leaf, x: cache.TokenBefore(x.shape[0], x.shape[-1], learned=leaf.learned),
+    TokenOfMemory: lambda leaf: cache.TokenOfMemory(*leaf.shape),
     ExpertLinear: lambda leaf, x, *counts: (experts.ExpertLinear if counts else experts.SlotLinear)(
         leaf.experts, x.shape[-1], leaf.outputs, bias=leaf.bias
     ),
@@ -253,8 +265,8 @@ class Runner(Operations):
         options = leaf.options if isinstance(leaf, Absorbed) else NO_OPTIONS
         return self.module.get_submodule(name)(*inputs, **options)
 
-    def zeros(self, *shape: Any, like: Any) -> Any:
-        return like.new_zeros(shape, dtype=torch.long)
+    def zeros(self, *shape: Any, like: Any, type_: Type = "model") -> Any:
+        return like.new_zeros(shape, dtype=torch.long if type_ == "int64" else None)
 
     def constant(self, name: str, worked: Worked, *shape: Any, like: Any, so_far: int | None = None) -> Any:
         found = getattr(self.module, name)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from xfcost.torch_models.shared.leaves import Table
+
 
 class Positioned(nn.Module):
     """A module of a decode step whose work depends on the token's position."""
@@ -128,6 +130,37 @@ class ConvState(Cache):
         taps_BWD = torch.cat([self.past_BRD.index_select(1, index), x_B1D], dim=1)
         self.past_BRD.index_copy_(1, index[:1], x_B1D)
         return taps_BWD
+
+
+class TokenBefore(Cache):
+    """Caches the new token and returns the previous one, or the start: (B, 1, D) -> (B, 1, D)."""
+
+    past_B1D: Tensor
+
+    def __init__(self, batch: int, width: int, *, learned: bool) -> None:
+        super().__init__()
+        self.batch = batch
+        self.weight = Table(width).weight if learned else None
+        self.add_buffer("past_B1D", batch, 1, width, start=0.0)
+
+    def forward(self, x_B1D: Tensor) -> Tensor:
+        every_sample = torch.arange(self.batch, device=x_B1D.device)
+        before_B1D = self.past_B1D.index_select(0, every_sample)
+        self.past_B1D.index_copy_(0, every_sample, x_B1D)
+        return before_B1D if self.position or self.weight is None else self.weight.expand_as(x_B1D)
+
+
+class TokenOfMemory(Cache):
+    """The memory token at the current position: -> (B, 1, D)."""
+
+    memory_BND: Tensor
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.add_buffer("memory_BND", *shape)
+
+    def forward(self) -> Tensor:
+        return self.memory_BND[:, self.position : self.position + 1]
 
 
 def conv_state(batch: int | None, taps: int, width: int, *, dilation: int = 1) -> ConvState | None:
