@@ -35,20 +35,6 @@ def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Numbe
     )
 
 
-def linear_over_tokens(  # noqa: PLR0913 - one formula, in its letters
-    path: str, title: str, channels: Number, inputs: Number, outputs: Number, *, tokens: Number | None = None,
-    bias: bool = True,
-) -> Operation:  # fmt: skip
-    """One linear map along the sequence, the same for all channels: d·N·N' MACs, N·N' (+ N') parameters.
-
-    Global mixing with static weights, whose shape fixes the number of tokens. `tokens`: those behind the inputs, where
-    these are hidden units.
-    """
-    row = linear(path, title, channels, inputs, outputs, bias=bias)
-    read = inputs if tokens is None else tokens
-    return msgspec.structs.replace(row, mixing="global", reads="N", reads_tokens=read, bound=True)
-
-
 def matmul(path: str, title: str, macs: Number, *, work: Number = 0, **attributes: Any) -> Operation:
     """A product of two tensors: `macs` multiply-accumulates, no parameters; `work` more FLOPs, element-wise."""
     return Operation(path=path, title=title, macs=macs, flops=2 * macs + work, **attributes)

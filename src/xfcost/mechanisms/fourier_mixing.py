@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
-from xfcost.formulas.component import Mixer, Operation, Place
-from xfcost.formulas.rows import elementwise, matmul, on_raw_input, with_gradient_operands
-from xfcost.formulas.tensors import copied, reading
-from xfcost.ledger.tensors import INPUT
+from xfcost.formulas.component import Mixer, Place
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
+class FourierMixing(Program, Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
     """The real part of a 2-D discrete Fourier transform over tokens and width (Lee-Thorp et al. 2022, §3.2).
 
     N tokens, width d. It is computed as products with fixed cosine and sine matrices C and S, the form that the paper
@@ -25,13 +26,30 @@ class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
 
     short_name = "Fourier mixing"
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        tensors = copied((n, d), (n, d))  # a product with a fixed matrix saves nothing of x
-        mixing = {"mixing": "global", "reads": "N", "reads_tokens": n}
-        for part, title in (("cos", "Cosines"), ("sin", "Sines")):
-            of_width = matmul(f"{part}_width", f"{title} over the width", n * d * d, tensors=tensors)
-            yield reading(on_raw_input(with_gradient_operands(of_width, 1)), INPUT)
-            of_tokens = matmul(f"{part}_tokens", f"{title} over tokens", n * n * d, tensors=tensors, **mixing)
-            yield on_raw_input(with_gradient_operands(of_tokens, 1))
-        yield elementwise("real_part", "Real part", "add", n * d, of=("cos_tokens", "sin_tokens"))
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        mixed = []
+        for part, waves, title in (("cos", "cosines", "Cosines"), ("sin", "sines", "Sines")):
+            of_width, of_tokens = (
+                Weight((size, size), Worked(f"fixed_numbers:{waves}", {"size": size}), "matrix", learns=False)
+                for size in (place.dim, place.grid.total)
+            )
+            y = t.leaf(f"{part}_width", over_width, x, weights=[of_width], title=f"{title} over the width")
+            mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": place.grid.total}
+            y = t.leaf(f"{part}_tokens", over_tokens, y, weights=[of_tokens], title=f"{title} over tokens", **mixing)
+            mixed.append(y)
+        return t.leaf("real_part", difference, *mixed, title="Real part")
+
+
+def over_width(t: Functions, x: Tensor, matrix: Tensor) -> Tensor:
+    """x W: (B, N, D), (D, D) -> (B, N, D)."""
+    return x @ matrix
+
+
+def over_tokens(t: Functions, x: Tensor, matrix: Tensor) -> Tensor:
+    """W x: (B, N, D), (N, N) -> (B, N, D)."""
+    return matrix @ x
+
+
+def difference(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """x - y."""
+    return x - y

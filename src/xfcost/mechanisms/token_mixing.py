@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
 
 from xfcost.formulas.component import (
     ActKind,
@@ -12,18 +12,20 @@ from xfcost.formulas.component import (
     Letter,
     Mixer,
     NormKind,
+    Number,
     Observed,
-    Operation,
     Place,
     Ratio,
     Width,
 )
-from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
-from xfcost.formulas.tensors import saving_copies
-from xfcost.ledger.tensors import BEFORE, merged_heads
+from xfcost.layers.feed_forward import multiplied
+from xfcost.program.leaves import Weight
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class StaticGlobalMixer(Mixer, frozen=True):
+class StaticGlobalMixer(Program, Mixer, frozen=True):
     """A mixer whose outputs mix all tokens with static weights, which fix the number of tokens."""
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -54,11 +56,11 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
     def observed(self, place: Place) -> Observed:
         return Observed(left_out={"fc2": "it reads one hidden unit"} if self.hidden == 1 else {})
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, hidden = place.grid.total, place.dim, self.hidden
-        yield linear_over_tokens("fc1", "Tokens to hidden units", d, n, hidden, bias=self.bias)
-        yield elementwise("act", "Activation", self.act, hidden * d)
-        yield linear_over_tokens("fc2", "Hidden units to tokens", d, hidden, n, tokens=n, bias=self.bias)
+    titles: ClassVar[Mapping[str, str]] = {"fc1": "Tokens to hidden units", "fc2": "Hidden units to tokens"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        hidden = t.act("act", over_tokens(t, "fc1", x, self.hidden, place, bias=self.bias), self.act)
+        return over_tokens(t, "fc2", hidden, place.grid.total, place, bias=self.bias)
 
 
 class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linear"):
@@ -74,12 +76,13 @@ class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linea
     bias: bool = True
     """Whether the linear map has a bias."""
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n = place.grid.total
-        yield linear_over_tokens("linear", "Linear over tokens", place.dim, n, n, bias=self.bias)
+    titles: ClassVar[Mapping[str, str]] = {"linear": "Linear over tokens"}
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        return over_tokens(t, "linear", x, place.grid.total, place, bias=self.bias)
 
 
-class Gmlp(HiddenUnits, StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
+class Gmlp(StaticGlobalMixer, HiddenUnits, frozen=True, kw_only=True, tag="gmlp"):
     """The gMLP block: U, act, spatial gating unit, V (Liu et al. 2021, Pay Attention to MLPs, §2).
 
     N tokens of width d, H hidden units. The unit splits them in two halves u, v and gives u ⊙ (W·norm(v) + b), W over
@@ -115,14 +118,33 @@ class Gmlp(HiddenUnits, StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"
                 field, f"{hidden} hidden units are odd, and one half gates the other; give an even number"
             )
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        hidden = self.inner(d)
-        half = hidden // 2
-        yield linear("fc1", "MLP up-projection", n, d, hidden)
-        yield elementwise("act", "MLP activation", self.act, n * hidden)
-        yield from norm(self.norm, "gate_norm", n, half)
-        spatial = linear_over_tokens("gate_spatial", "Linear over tokens", half, n, n)
-        yield saving_copies(spatial, merged_heads((n, half), half, n))
-        yield elementwise("gate_multiply", "Gate u ⊙ v", "multiply", n * half, of=("act", BEFORE))
-        yield linear("fc2", "MLP down-projection", n, half, d)
+    titles: ClassVar[Mapping[str, str]] = {
+        "act": "MLP activation",
+        "multiply": "Gate u ⊙ v",
+        "spatial": "Linear over tokens",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        u, v = t.act("act", t.linear("fc1", x, self.inner(place.dim)), self.act).chunk(2, -1)
+        # near 0 and 1 at first, so that a block starts as a plain feed-forward network (§2.1)
+        v = t.norm("gate.norm", v, self.norm)
+        v = over_tokens(t, "gate.spatial", v, place.grid.total, place, drawn=("near_zero", "ones"))
+        return t.linear("fc2", t.leaf("gate.multiply", multiplied, u, v), place.dim)
+
+
+def over_tokens(  # noqa: PLR0913 - a linear map, and how it is drawn
+    t: Operations, name: str, x: Tensor, outputs: Number, place: Place, *, bias: bool = True,
+    drawn: tuple[str, str] = ("linear", "zeros"),
+) -> Tensor:  # fmt: skip
+    """One linear map along the sequence, the same for all channels: (B, N, D) -> (B, N', D).
+
+    d·N·N' MACs, N·N' (+ N') parameters: global mixing with static weights, whose shape fixes the number of tokens.
+    """
+    weights = [Weight((outputs, x.shape[1]), drawn[0]), *([Weight((outputs,), drawn[1], "bias")] if bias else [])]
+    mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": place.grid.total, "bound": True}
+    return t.leaf(name, mapped, x, weights=weights, **mixing)
+
+
+def mapped(t: Functions, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """W x + b: (B, N, D), (N', N) -> (B, N', D)."""
+    return t.linear_map(x.transpose(1, 2), weight, bias).transpose(1, 2)

@@ -139,7 +139,7 @@ class Symbolic:
         self.once = once
         """Is it the same for all samples, made of weights alone?"""
         self.raw = raw
-        """Is it the input of the component, or a part or another layout of it?"""
+        """Is it the component's input, or made of that and of fixed numbers alone, so that no gradient goes beyond?"""
 
     @property
     def ndim(self) -> int:

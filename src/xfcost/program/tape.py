@@ -131,8 +131,8 @@ class Tape(Operations):
         result, now = self.made(shape, *tensors, like=like, type_=type_), self.now
         costs = Counter[str]() if operation in FREE else COSTS[operation](args, result) or Counter[str]()
         now.costs.update(costs)
-        if costs.keys() <= {"moved"}:
-            result.raw = all(one.raw for one in tensors if one.is_floating_point())
+        floats = [one for one in tensors if one.is_floating_point()]
+        result.raw = any(one.raw for one in floats) and all(one.raw or not one.learns for one in floats)
         if factors is not None:
             now.costs["backward_macs"] += costs["macs"] * sum(one.learns for one in factors)
             now.takes_input = now.takes_input or any(one.raw for one in factors)

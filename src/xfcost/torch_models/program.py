@@ -48,6 +48,8 @@ from xfcost.torch_models.shared import attention, cache, convolution, experts, l
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "normal": partial(nn.init.normal_, std=0.02),
+    "linear": partial(nn.init.kaiming_uniform_, a=5**0.5),  # as torch draws a linear map
+    "near_zero": partial(nn.init.normal_, std=1e-6),
     "zeros": nn.init.zeros_,
     "ones": nn.init.ones_,
     "trunc_normal": partial(nn.init.trunc_normal_, std=0.02),

@@ -1,9 +1,11 @@
-"""Numbers that are no weights, worked out when a module is made: sinusoids of positions, Fourier features.
+"""Numbers that are no weights, worked out when a module is made: sinusoids, Fourier features and transforms.
 
 N tokens, D width, F features, R axes of the grid.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -27,3 +29,19 @@ def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:
     frequencies_RF = torch.stack([torch.linspace(1, side / 2, bands, dtype=torch.float32) for side in sides])
     angles_NF = torch.pi * (places_NR[..., None] * frequencies_RF).flatten(1)
     return torch.cat([places_NR, angles_NF.sin(), angles_NF.cos()], dim=-1)
+
+
+def cosines(size: int) -> Tensor:
+    """cos(2π·i·j/s) of s = `size`, s×s, in float64."""
+    return torch.cos(_angles(size))
+
+
+def sines(size: int) -> Tensor:
+    """sin(2π·i·j/s) of s = `size`, s×s, in float64."""
+    return torch.sin(_angles(size))
+
+
+def _angles(size: int) -> Tensor:
+    """2π·i·j/s; i·j modulo s, so that large products stay exact."""
+    steps = torch.arange(size)
+    return (steps.unsqueeze(-1) * steps % size).to(torch.float64) * (2 * math.pi / size)

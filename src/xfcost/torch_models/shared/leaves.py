@@ -244,13 +244,6 @@ class Chain(nn.Module):
         return x
 
 
-class LinearOverTokens(Linear):
-    """A linear map over the tokens, shared by all channels: (B, N, D) -> (B, M, D)."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return super().forward(x_BND.transpose(1, 2)).transpose(1, 2)
-
-
 class FixedMask(nn.Module):
     """-∞ at the `shut` pairs of a query and a key. Without scores, a boolean mask of the pairs that may be read."""
 
