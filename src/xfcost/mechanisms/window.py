@@ -125,7 +125,7 @@ def log_cpb(t: Operations, window: Sequence[Number], heads: Number, like: Tensor
     """
     rows = offset_count(window)
     worked = Worked("windows:log_offsets", {"window": tuple(window)})
-    offsets = t.constant("cpb.offsets_Rr", worked, rows, len(window), like=like)
+    offsets = t.constant("cpb_offsets_Rr", worked, rows, len(window), like=like)
     x = t.linear("cpb.fc1", offsets, HIDDEN, title="Position bias network, first layer")
     x = t.act("cpb.act", x, "relu", title="Position bias network, ReLU", symbol="")
     x = t.linear("cpb.fc2", x, heads, bias=False, title="Position bias network, second layer")

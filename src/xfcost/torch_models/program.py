@@ -121,7 +121,8 @@ class FunctionLeaf(nn.Module):
         if weight.name in self.tables:
             return self.tables[weight.name].weight
         found: Tensor = getattr(self, weight.name)
-        return found.to(inputs[0].dtype) if isinstance(weight.init, Worked) else found
+        floats = found.is_floating_point() and isinstance(weight.init, Worked)
+        return found.to(inputs[0].dtype) if floats else found
 
 
 def _drawn(shape: tuple[Any, ...], init: str | float) -> nn.Parameter:
