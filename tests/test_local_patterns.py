@@ -156,7 +156,7 @@ def test_on_meta_nothing_is_drawn(monkeypatch):
     spot = at(2**32)
     with torch.device("meta"):
         module = ProgramModule(BlockSparse(heads=2, block=64, random_blocks=3), spot)
-    assert module.inner.middle_GX.shape == (2**26 - 4, 8)
+    assert module.middle_GX.shape == (2**26 - 4, 8)
     assert module(torch.empty(1, 2**32, 8, device="meta")).shape == (1, 2**32, 8)
 
 
@@ -194,7 +194,7 @@ def block_sparse_copied(theirs, ours):
     weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     hf.put_embeddings(stream.embed, weights)
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        hf.put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner.inner)
+        hf.put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner)
     weights.put(ours.head.linear, "pooler")
     assert not weights
 

@@ -370,7 +370,7 @@ def axial(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor
     several = options.axis == "all"
     names = list(FROM_THE_END)[:rank] if several else [options.axis]
     return sum(
-        along(options, place, getattr(weights, name) if several else weights.inner, rank - FROM_THE_END[name], x)
+        along(options, place, getattr(weights, name) if several else weights, rank - FROM_THE_END[name], x)
         for name in names
     )
 

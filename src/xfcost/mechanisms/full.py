@@ -143,7 +143,7 @@ class Full(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n = place.grid.total
-        q, k, v = grouped_heads(t, x, self, place)
+        q, k, v = grouped_heads(t, x, self, n)
         bias = self._bias(t, n, x)
         if t.decodes:
             k, v = t.cache("cache", KeyValueCache(n), k, v)

@@ -2,24 +2,209 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
-from xfcost.formulas.attention import attention_of
-from xfcost.formulas.banded_attention import BandedAttention, band_pairs, of_cropped, padded
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, Operation, PaddingNote, Place
+from xfcost.formulas.banded_attention import band_pairs
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, PaddingNote, Place
 from xfcost.formulas.letters import grid_in_letters
 from xfcost.formulas.mixers import GroupedQueryMixer, NonCausalMixer
-from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, on_raw_input, without_work
-from xfcost.formulas.tensors import cropped, reading
-from xfcost.ledger.accounts import Cached
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors
+from xfcost.ledger.matrices import AttentionCore, matrix
+from xfcost.program.attention import (
+    added,
+    attend,
+    fixed_mask,
+    grouped_heads,
+    grouped_product,
+    join_heads,
+    scaled_queries,
+    scores,
+    softmax,
+    split_heads,
+)
+from xfcost.program.leaves import KeyValueCache, Linear, Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
+
+# Attention of query blocks to a band of three blocks of keys, and to a few global keys ────────────────────────────────
 
 
-class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
+class Band(NamedTuple):
+    """C blocks of s queries in each of R residue classes; a block reads 3s keys, zeros `around` the first and last.
+
+    A key and value head may be `shared` by several query heads, and is gathered once for them; there are no global keys
+    then.
+    """
+
+    side: Number
+    blocks: Number
+    tokens: tuple[Number, Number]
+    """The first token that is a key of the band, and the one behind the last."""
+    reach: tuple[Number, Number]
+    """Tokens of a class before and after a query that it reads."""
+    around: tuple[Number, Number]
+    pairs: Number
+    global_pairs: Number
+    reads: str
+    """Tokens read in the band, in letters; `reads_with_global` includes the global keys."""
+    reads_with_global: str
+    classes: Number = 1
+    shared: Number = 1
+    in_chunks: bool = False
+    """Are queries and keys cut into chunks of 2s, and scores laid out as the band?"""
+
+    @property
+    def mask(self) -> tuple[Weight, Weight]:
+        """Which keys a query cannot read by distance (S, 3S), and which are no tokens or global ones (R, C, 3S)."""
+        facts = {"side": self.side, "blocks": self.blocks, "tokens": self.tokens, "reach": self.reach}
+        keys, options = 3 * self.side, facts | {"classes": self.classes}
+        far = Weight((self.side, keys), Worked("windows:too_far", options), "far", learns=False)
+        shape = (self.classes, self.blocks, keys)
+        return far, Weight(shape, Worked("windows:absent", options), "absent", learns=False)
+
+
+def banded(t: Operations, qkv: Sequence[Tensor], global_kv: Sequence[Tensor], band: Band) -> Tensor:
+    """P = R·C·s queries read 3s keys of their band and g global keys, in one softmax.
+
+    (B, H, R, T, K), (B, H/J, R, L, K) twice, (B, H, 1, G, K) twice or nothing -> (B, H, R, T, K):
+
+        scale                    P·h·d_k multiplications
+        scores                   P·3s·h·d_k MACs, P·h·3s entries kept; in chunks (P/s - R)·(2s)²·h·d_k MACs
+        global_key_scores        P·g·h·d_k MACs, P·h·g entries kept
+        softmax                  P·h·(3s + g) elements
+        weighted_sum             P·3s·h·d_k MACs
+        global_key_weighted_sum  P·g·h·d_k MACs
+        add                      P·h·d_k additions, with global keys
+    """
+    q, k, v = qkv
+    s, h, width, g = band.side, q.shape[1], q.shape[-1], global_kv[0].shape[-2] if global_kv else 0
+    p = band.classes * band.blocks * s
+    reads_tokens = sum(band.reach) + 1
+    local: dict[str, Any] = {"mixing": "local", "reads": band.reads, "reads_tokens": reads_tokens, "heads": h}
+    content = local | {"content_dependent": True}
+    of_global = content | {"reads": "g", "reads_tokens": g}
+    with_global = {"reads": band.reads_with_global, "reads_tokens": reads_tokens + g}
+    first, entries = p * h * 3 * s, p * h * (3 * s + g)
+    factor = {"factor": float(width) ** -0.5}
+    q = t.leaf("scale", scaled_queries, q, options=factor, symbol="", title="Scale queries 1/√d_k")
+    core = AttentionCore(band.classes * band.blocks * h // band.shared, s * band.shared, 3 * s + g, width)
+    facts = {"attention_entries": first, "matrix": matrix(first), "core": core, "pairs": band.pairs, "symbol": "QKᵀ"}
+    options = {"side": s, "around": band.around, "shared": band.shared}
+    if band.in_chunks:
+        title = "Attention scores QKᵀ in overlapping chunks"
+        x = t.leaf("scores", chunk_scores, q, k, options={"side": s}, title=title, **facts, **content)
+    else:
+        title = "Attention scores QKᵀ in blocks"
+        x = t.leaf("scores", block_scores, q, k, options=options, title=title, **facts, **content)
+    shared = {"shared": band.shared}
+    x = t.leaf("mask", out_of_band, x, weights=band.mask, options=shared, symbol="mask", **local)
+    if g:
+        facts = {"attention_entries": p * h * g, "matrix": matrix(p * h * g, first), "pairs": band.global_pairs}
+        title, one = "Scores of global tokens as keys", {"shared": 1}
+        more = t.leaf("global_key_scores", scores, q, global_kv[0], options=one, title=title, **facts, **of_global)
+        facts = local | with_global | {"matrix": matrix(entries, entries), "title": "Join both kinds of scores"}
+        x = t.leaf("join", beside_band, more, x, **facts)
+    facts = content | with_global | {"matrix": matrix(entries, entries + p * h * g, saved=True), "symbol": "softmax"}
+    x = t.leaf("softmax", softmax, x, **facts)
+    title = "Weighted sum AV in blocks"
+    y = t.leaf(
+        "weighted_sum", band_sum, x.narrow(-1, g, 3 * s), v, options=options, symbol="AV", title=title, **content
+    )
+    if not g:
+        return y
+    title, weights = "Weighted sum of global tokens", x.narrow(-1, 0, g).flatten(3, 4)
+    more = t.leaf(
+        "global_key_weighted_sum", grouped_product, weights, global_kv[1], options=one, title=title, **of_global
+    )
+    return t.leaf("add", added, y, more, title="Add both sums")
+
+
+def chunk_scores(t: Functions, q: Tensor, k: Tensor, *, side: Number) -> Tensor:
+    """QKᵀ in C - 1 chunks of 2S tokens that overlap by S, laid out by block with 3S keys per query.
+
+    (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): the keys of the previous, own and next block. The upper half of chunk
+    c scores block c against blocks c and c + 1, the lower half block c + 1 against the same. Scores before the first
+    block and after the last are zero and masked later.
+    """
+    queries, keys = (part.unfold(3, 2 * side, side) for part in (q, k))  # (B, H, R, C-1, K, 2S)
+    chunks = queries.mT @ keys
+    upper, lower = chunks.narrow(-2, 0, side), chunks.narrow(-2, side, side)
+    before = t.pad(lower.narrow(-1, 0, side), 3, before=1)
+    last = lower.narrow(-1, side, side).narrow(3, chunks.shape[3] - 1, 1)
+    own = t.cat([upper.narrow(-1, 0, side), last], 3)
+    after = t.pad(upper.narrow(-1, side, side), 3, after=1)
+    del chunks, upper, lower, last  # a third larger than the result
+    return t.cat([before, own, after], -1)
+
+
+def block_scores(
+    t: Functions, q: Tensor, k: Tensor, *, side: Number, around: tuple[Number, Number], shared: Number
+) -> Tensor:  # fmt: skip
+    """QKᵀ in blocks of S queries by 3S keys, with zeros `around` them.
+
+    (B, H, R, T, K), (B, H, R, L, K) -> (B, H, R, C, S, 3S); `shared` keys: (B, H, R, T, K), (B, H/J, R, L, K) ->
+    (B, H/J, R, C, J, S, 3S).
+    """
+    keys = t.pad(k, 3, before=around[0], after=around[1]).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
+    queries = q.unflatten(3, (-1, side))
+    if shared == 1:
+        return queries @ keys
+    stacked = queries.unflatten(1, (-1, shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
+    return (stacked @ keys).unflatten(4, (shared, side))
+
+
+def out_of_band(t: Functions, x: Tensor, far: Tensor, absent: Tensor, *, shared: Number) -> Tensor:
+    """The least number, in place, at masked scores: (B, H, R, C, S, 3S), or (…, R, C, J, S, 3S) of `shared` keys.
+
+    All keys of a padding query may be masked. Its row is the mean of the values, and is cropped.
+    """
+    hidden = far.logical_or(absent.unsqueeze(2))
+    return x.masked_fill_(hidden if shared == 1 else hidden.unsqueeze(2), t.least(x))
+
+
+def beside_band(t: Functions, global_scores: Tensor, x: Tensor) -> Tensor:
+    """(B, H, R, T, G), (B, H, R, C, S, 3S) -> (B, H, R, C, S, G + 3S)."""
+    return t.cat([global_scores.unflatten(3, x.shape[3:5]), x], -1)
+
+
+def band_sum(
+    t: Functions, weights: Tensor, v: Tensor, *, side: Number, around: tuple[Number, Number], shared: Number
+) -> Tensor:  # fmt: skip
+    """AV of every block and its 3S keys: (B, H, R, C, S, 3S), (B, H, R, L, K) -> (B, H, R, T, K).
+
+    `shared` values: (B, H/J, R, C, J, S, 3S), (B, H/J, R, L, K) -> (B, H, R, T, K).
+    """
+    values = t.pad(v, 3, before=around[0], after=around[1]).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
+    if shared == 1:
+        return (weights @ values.mT).flatten(3, 4)
+    sums = weights.flatten(4, 5) @ values.mT  # (B, H/J, R, C, J·S, K)
+    return sums.unflatten(4, (shared, side)).movedim(4, 2).flatten(1, 2).flatten(3, 4)
+
+
+def zeros_behind(t: Functions, x: Tensor, *, count: Number) -> Tensor:
+    """(…, N, D) -> (…, N', D)."""
+    return t.pad(x, -2, after=count) if count else x
+
+
+def joined(t: Functions, first: Tensor, second: Tensor) -> Tensor:
+    """The tokens of both: (B, N, D), (B, M, D) -> (B, N + M, D)."""
+    return t.cat([first, second], 1)
+
+
+def overwritten(t: Functions, rows: Tensor, y: Tensor) -> Tensor:
+    """Replaces the first rows with those of the global tokens: (B, G, D), (B, P, D) -> (B, P, D)."""
+    special = rows.shape[1]
+    return t.cat([rows, y.narrow(1, special, y.shape[1] - special)], 1)
+
+
+# The mechanisms ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Sliding(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
 
     N tokens, width d, h heads of width d_k, h_kv = h of keys and values unless `kv_heads` are given. A token reads s =
@@ -54,6 +239,15 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     Keys and values may have fewer heads (causal form only), and queries and keys rotary positions, as in Mistral;
     neither combines with global tokens.
     """
+
+    decodes: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "cache": "Keys and values to the window's cache",
+        "global_kv": "K, V projections for global tokens",
+        "global_q": "Q projection of global tokens",
+        "overwrite": "Put the global tokens' rows in place",
+        "pad": "Pad to whole windows",
+    }
 
     position: Literal["none", "rope"] = "none"
     """`rope` rotates queries and keys by their positions."""
@@ -143,90 +337,71 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         # the score of a single global key is followed as a number of its query
         return Observed(at_most=frozenset(("join", "softmax")) if self.global_tokens == 1 else frozenset())
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        d, p, g = place.dim, self.padded(place.grid), self.global_tokens
-        inner, bias = self.inner(d), self.projection_bias
-        n = place.grid.total
-        tensors = padded((n, d), (p, d))
-        yield move("pad", "Pad to whole windows", 0 if p == n else p * d, tensors=tensors)
-        raw = INPUT if p == n else "pad"
-        for row in self.projections(p, d):
-            yield row if row.path == "rotary" else of_cropped(on_raw_input(row), p, p, d, raw)
-        if not g:  # their projections do not run
-            yield from self._own_projections(place, p, raw)
-        yield from self._local(place, p, inner)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, p, g, bias = place.grid.total, self.padded(place.grid), self.global_tokens, self.projection_bias
+        if t.decodes:
+            return t.linear("out", join_heads(self._of_one_token(t, x, place)), place.dim, bias=bias)
+        x = t.leaf("pad", zeros_behind, x, options={"count": p - n})
+        q, k, v = grouped_heads(t, x, self, p)
+        if not g:
+            self._unused(t, x, place)
+        # token p = t·R + r is token t of class r
+        of_class = [part.unflatten(2, (-1, self.dilation)).transpose(2, 3) for part in (q, k, v)]
+        global_kv = [part.narrow(2, 0, g).unsqueeze(2) for part in (k, v)] if g else []
+        y = banded(t, of_class, global_kv, self._band_of(place.grid))
+        y = join_heads(y.transpose(2, 3).flatten(2, 3))
         if g:
-            yield from self._own_projections(place, p, raw)
-            yield from self._global(place, p, inner)
-        yield cropped(linear("out", "Output projection W_O", p, inner, d, bias=bias), p - n)
+            y = t.leaf("overwrite", overwritten, self._global(t, place, x, q, k, v), y)
+        return t.linear("out", y, place.dim, bias=bias).narrow(1, 0, n)
 
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One query against the last w tokens of its residue class; a ring of w·δ tokens is cached."""
-        d, inner = place.dim, self.inner(place.dim)
-        rows = lesser(self.window, ceil_div(place.grid.total, self.dilation))
-        yield from self.projections(1, d)
-        if self.own_projections:
-            yield without_work(
-                linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias)
-            )
-            kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
-            yield without_work(kv)
-        cached_rows = cache_write("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
-        is_full = rows == self.window  # a token more takes the place of the oldest
-        yield msgspec.structs.replace(cached_rows, cache=Cached(cached_rows.cached)) if is_full else cached_rows
-        keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
-        core = {"mixing": "local", "reads": "w", "pairs": keys, "masked": False}
-        yield from attention_of(self, place, queries=1, keys=keys, shared=self.shared, **core)
-        yield linear("out", "Output projection W_O", 1, inner, d, bias=self.projection_bias)
-
-    def _own_projections(self, place: Place, p: Number, raw: str) -> Iterator[Operation]:
-        """The projections of global tokens, where they have their own."""
-        if self.own_projections:
-            d, g, bias = place.dim, self.global_tokens, self.projection_bias
-            inner = self.inner(d)
-            own = linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
-            yield of_cropped(on_raw_input(own), g, p, d, raw)
-            keys = p if g else 0
-            own = linear("global_kv", "K, V projections for global tokens", keys, d, 2 * inner, bias=bias)
-            yield of_cropped(on_raw_input(own), p, p, d, raw)
-
-    def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
-        """Attention of every token over its band and the global tokens."""
-        n, g, s, dilation = place.grid.total, self.global_tokens, self.half, self.dilation
-        band = BandedAttention(
-            queries=p,
-            block=s,
-            global_keys=g,
-            heads=self.heads,
-            inner=inner,
+    def _band_of(self, grid: Grid) -> Band:
+        """Blocks of half a window. A causal query reads earlier blocks, another one block on each side, in chunks."""
+        n, g, s, causal = grid.total, self.global_tokens, self.half, bool(self.causal)
+        return Band(
+            side=s,
+            blocks=self.padded(grid) // self.dilation // s,
+            tokens=(g, n),
+            reach=(self.window - 1, 0) if causal else (s, s),
+            around=(2 * s, 0) if causal else (s, s),
             pairs=self._band(n - g),
             global_pairs=g * (n - g),
-            reads="w" if self.causal else "w+1",
-            reads_tokens=self.window + (0 if self.causal else 1),
-            reads_with_global="w" if self.causal else "w+g+1" if g else "w+1",
-            gathered=(p + 2 * s * dilation) * self.kv_inner(place.dim),
+            reads="w" if causal else "w+1",
+            reads_with_global="w" if causal else "w+g+1" if g else "w+1",
+            classes=self.dilation,
             shared=self.shared,
-            classes=dilation,
-            operands=("rotary", ROTATED_KEYS, "qkv") if self.position == "rope" else ("qkv", "qkv", "qkv"),
+            in_chunks=not causal,
         )
-        if not self.causal:
-            band = band._replace(
-                score_title="Attention scores QKᵀ in overlapping chunks",
-                score_macs=(p // s - dilation) * 4 * s * s * inner,
-                score_moved=2 * p * self.heads * 3 * s,
-            )
-        yield from band.rows()
 
-    def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
-        """Attention of the global tokens, which overwrites their banded result."""
-        g, n = self.global_tokens, place.grid.total
-        core: dict[str, Any] = {"queries": g, "keys": p, "padding": p - n, "pairs": g * n, "fused": False}
-        core |= {"masked": True, "mask_kind": "held"}
-        own = ("global_q", "global_kv", "global_kv") if self.own_projections else ("qkv", "qkv", "qkv")
-        yield from attention_of(self, place, prefix="global_", label="global tokens", operands=own, **core)
-        both = (Tensor(BEFORE, (g, inner)), Tensor("add", (p, inner)))
-        tensors = Tensors(both, (Tensor(OUTPUT, (p, inner)),))
-        yield move("overwrite", "Put the global tokens' rows in place", p * inner, tensors=tensors)
+    def _of_one_token(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        """One query against the last w tokens of its residue class; a ring of w·δ tokens is cached."""
+        n, dilation = place.grid.total, self.dilation
+        rows = lesser(self.window, ceil_div(n, dilation))
+        q, k, v = grouped_heads(t, x, self, n)
+        self._unused(t, x, place)
+        grows = rows != self.window  # else a token more takes the place of the oldest
+        k, v = t.cache("cache", KeyValueCache(rows, dilation, grows), k, v)
+        facts = {"mixing": "local", "reads": "w"}
+        return attend(t, q, k, v, fused=place.fused, pairs=rows, mixing=facts, shared=self.shared)
+
+    def _unused(self, t: Operations, x: Tensor, place: Place) -> None:
+        """The projections of global tokens, where there are none."""
+        if self.own_projections:
+            inner = self.inner(place.dim)
+            for name, outputs in (("global_q", inner), ("global_kv", 2 * inner)):
+                t.unused(name, Linear(outputs, self.projection_bias), x)
+
+    def _global(self, t: Operations, place: Place, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attention of the global tokens, which overwrites their banded result: (B, G, D)."""
+        g, n, inner = self.global_tokens, place.grid.total, self.inner(place.dim)
+        q = q.narrow(2, 0, g)
+        if self.own_projections:
+            q = split_heads(t.linear("global_q", x.narrow(1, 0, g), inner, bias=self.projection_bias), self.heads)
+            keys_values = t.linear("global_kv", x, 2 * inner, bias=self.projection_bias)
+            k, v = (split_heads(part, self.heads) for part in keys_values.chunk(2, -1))
+        part, facts = t.part("global", "global tokens"), {"mixing": "global", "reads": "N", "reads_tokens": n}
+        padding = Worked("windows:behind", {"tokens": n, "padded": x.shape[1]})
+        mask = fixed_mask(part, Weight((x.shape[1],), padding, "shut", learns=False))
+        return join_heads(attend(part, q, k, v, fused=False, pairs=g * n, mixing=facts, mask=mask))
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.total, self.padded(place.grid)
@@ -242,11 +417,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             yield "sliding windows run in blocks, eager: they have no fused form"
 
 
-# The values joined for the global tokens; the keys have the row's own name.
-GLOBAL_VALUES: Final = "global values"
-
-
-class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
+class GlobalLocal(Program, NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
     """The attention of the Extended Transformer Construction (Ainslie et al. 2020, §3.1 and appendix A).
 
     g global tokens, which are the special tokens of the grid ({kind: memory_tokens} in `embed` makes them), and a long
@@ -283,6 +454,17 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     short_name = "Global-local attention"
     non_causal_reason: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
+    titles: ClassVar[Mapping[str, str]] = {
+        "concat": "Join both kinds of tokens",
+        "g2l_kv": "K, V projections, global to long",
+        "global_kv": "Join the global tokens' keys and values",
+        "global_out": "Output projection W_O of global tokens",
+        "global_qkv": "Q, K, V projections, global",
+        "l2g_kv": "K, V projections, long to global",
+        "long_qkv": "Q, K, V projections, long",
+        "pad": "Pad queries to whole blocks",
+    }
+
     radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
     """Tokens r that a token of the text reads on each side."""
     share_projections: bool = True
@@ -315,89 +497,52 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
     def observed(self, place: Place) -> Observed:
         return Observed(letters={"r": "w"})
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        d, n, g, inner = place.dim, place.grid.tokens, place.grid.special, self.inner(place.dim)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, g, bias = place.grid.tokens, place.grid.special, self.projection_bias
         p, b = self.padded(place.grid), self.block
-        yield from self._projections(place)
-        queries, keys = ("qkv", "qkv") if self._shared(place) else ("long_qkv", "l2g_kv")
-        filled = padded((n, inner), (p, inner), queries)
-        yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner, tensors=filled)
-        band = BandedAttention(
-            queries=p,
-            block=b,
-            global_keys=g,
-            heads=self.heads,
-            inner=inner,
+        of_text, global_kv, of_global = self._projected(t, x, place)
+        of_text[0] = t.leaf("pad", zeros_behind, of_text[0], options={"count": p - n})
+        band = Band(
+            side=b,
+            blocks=p // b,
+            tokens=(0, n),
+            reach=(self.radius, self.radius),
+            around=(b, p - n + b),
             pairs=band_pairs(n, self.radius),
             global_pairs=n * g,
             reads="2r+1",
-            reads_tokens=2 * self.radius + 1,
             reads_with_global="2r+g+1" if g else "2r+1",
-            gathered=(p + 2 * b) * inner,
-            keys=n,
-            operands=(queries if p == n else "pad", queries, queries),
-            global_operand=keys,
-            contiguous_queries=p != n,
         )
-        yield from band.rows()
-        if g:
-            yield from self._global(place)
-        if g and self.share_output:
-            tensors = self._joined("global_weighted_sum", "add", place, inner)
-            yield move("concat", "Join both kinds of tokens", (g + n) * inner, tensors=tensors)
-        tokens = n + g if g and self.share_output else n
-        out = linear("out", "Output projection W_O", tokens, inner, d, bias=self.projection_bias)
-        yield out if g and self.share_output else self._of_text(out, "add" if g else "weighted_sum", place, inner)
-        if g and not self.share_output:
-            title = "Output projection W_O of global tokens"
-            row = linear("global_out", title, g, inner, d, bias=self.projection_bias)
-            yield reading(row, "global_weighted_sum")
-            tensors = self._joined("global_out", "out", place, d)
-            yield move("concat", "Join both kinds of tokens", (g + n) * d, tensors=tensors)
+        y = banded(t, [part.unsqueeze(2) for part in of_text], [part.unsqueeze(2) for part in global_kv], band)
+        y = join_heads(y.squeeze(2).narrow(2, 0, n))
+        if not g:
+            return t.linear("out", y, place.dim, bias=bias)
+        part, facts = t.part("global", "global tokens"), {"mixing": "global", "reads": "N"}
+        special = join_heads(attend(part, *of_global, fused=False, pairs=g * place.grid.total, mixing=facts))
+        if self.share_output:
+            return t.linear("out", t.leaf("concat", joined, special, y), place.dim, bias=bias)
+        y = t.linear("out", y, place.dim, bias=bias)
+        return t.leaf("concat", joined, t.linear("global_out", special, place.dim, bias=bias), y)
 
-    def _shared(self, place: Place) -> bool:
-        """Is there one projection to queries, keys and values?"""
-        return self.share_projections or not place.grid.special
+    def _projected(self, t: Operations, x: Tensor, place: Place) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """(B, H, …, K): q, k, v of long tokens; the global keys and values that they read; q, k, v of global tokens."""
+        n, g, inner = place.grid.tokens, place.grid.special, self.inner(place.dim)
 
-    def _of_text(self, row: Operation, name: str, place: Place, inner: Number) -> Operation:
-        """`row`, which reads the heads of the text's tokens only: joined, they are a copy; so are several samples'."""
-        n, p = place.grid.tokens, self.padded(place.grid)
-        if self.heads == 1:
-            return of_cropped(row, n, p, inner, name)
-        joined = Exchanged((n, inner), (self.heads, inner))
-        return reading(row, name, saves=(Saved(name, copied=joined),))
+        def projected(name: str, x: Tensor, parts: int) -> Sequence[Tensor]:
+            return t.linear(name, x, parts * inner, bias=self.projection_bias).chunk(parts, -1)
 
-    @staticmethod
-    def _joined(special: str, text: str, place: Place, width: Number) -> Tensors:
-        """Rows of the global tokens before those of the text."""
-        g, n = place.grid.special, place.grid.tokens
-        return Tensors((Tensor(special, (g, width)), Tensor(text, (n, width))), (Tensor(OUTPUT, (g + n, width)),))
+        def heads(parts: Sequence[Tensor]) -> list[Tensor]:
+            return [split_heads(part, self.heads) for part in parts]
 
-    def _projections(self, place: Place) -> Iterator[Operation]:
-        d, n, g, inner = place.dim, place.grid.tokens, place.grid.special, self.inner(place.dim)
-        if self._shared(place):
-            yield on_raw_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
-            return
-        for path, title, tokens, parts in (
-            ("long_qkv", "Q, K, V projections, long", n, 3),
-            ("l2g_kv", "K, V projections, long to global", g, 2),
-            ("global_qkv", "Q, K, V projections, global", g, 3),
-            ("g2l_kv", "K, V projections, global to long", n, 2),
-        ):
-            row = on_raw_input(linear(path, title, tokens, d, parts * inner, bias=self.projection_bias))
-            yield of_cropped(row, tokens, g + n, d, INPUT)
-        both = (Tensor("global_qkv", (g, 2, inner)), Tensor("g2l_kv", (n, 2, inner)))
-        written = (Tensor(OUTPUT, (g + n, inner)), Tensor(GLOBAL_VALUES, (g + n, inner)))
-        tensors = Tensors(both, written)
-        yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner, tensors=tensors)
-
-    def _global(self, place: Place) -> Iterator[Operation]:
-        """Attention of the global tokens."""
-        g, n = place.grid.special, place.grid.total
-        core: dict[str, Any] = {"queries": g, "pairs": g * n, "fused": False}
-        if not self._shared(place):
-            core["operands"] = ("global_qkv", "global_kv", GLOBAL_VALUES)
-        yield from attention_of(self, place, prefix="global_", label="global tokens", **core)
+        if self.share_projections or not g:
+            q, k, v = heads(projected("qkv", x, 3))
+            of_text = [part.narrow(2, g, n) for part in (q, k, v)]
+            return of_text, [part.narrow(2, 0, g) for part in (k, v)] if g else [], [q.narrow(2, 0, g), k, v]
+        special, text = x.narrow(1, 0, g), x.narrow(1, g, n)
+        of_text, global_kv = heads(projected("long_qkv", text, 3)), heads(projected("l2g_kv", special, 2))
+        q, *own = projected("global_qkv", special, 3)
+        read = [t.leaf("global_kv", joined, *both) for both in zip(own, projected("g2l_kv", text, 2), strict=True)]
+        return of_text, global_kv, heads([q, *read])
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.tokens, self.padded(place.grid)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, Final
 
-from xfcost.formulas.component import Number, Place
+from xfcost.formulas.component import Number
 from xfcost.formulas.mixers import GroupedQueryMixer
 from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
 from xfcost.program.leaves import FusedAttention, Rotary, Weight
@@ -29,14 +29,17 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-def grouped_heads(t: Operations, x: Tensor, mixer: GroupedQueryMixer, place: Place) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries (B, H, N, K), keys and values (B, H/J, N, …) of one projection, with rotary positions."""
-    inner, keys, both = mixer.inner(place.dim), mixer.kv_inner(place.dim), mixer.kv_width(place.dim)
+def grouped_heads(
+    t: Operations, x: Tensor, mixer: GroupedQueryMixer, tokens: Number
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Queries (B, H, N, K), keys and values (B, H/J, N, …) of one projection, with the rotary positions of `tokens`."""
+    width = x.shape[-1]
+    inner, keys, both = mixer.inner(width), mixer.kv_inner(width), mixer.kv_width(width)
     parts = t.linear("qkv", x, inner + both, bias=mixer.projection_bias).split((inner, keys, both - keys), -1)
     fewer = mixer.heads // mixer.shared
     q, k, v = (split_heads(part, heads) for part, heads in zip(parts, (mixer.heads, fewer, fewer), strict=True))
     if mixer.position == "rope":
-        rotary = Rotary(place.grid.total, mixer.rope_base)
+        rotary = Rotary(tokens, mixer.rope_base)
         q, k = t.run("rotary", rotary, q), t.run("rotary", rotary, k)
     return q, k, v
 

@@ -52,6 +52,9 @@ class Functions(Protocol):
         """The numbers of the steps of a loop."""
 
     def eq(self, x: Tensor, y: Tensor) -> Tensor: ...
+    def least(self, x: Tensor) -> float:
+        """The least number of the type of x."""
+
     def later(self, x: Tensor) -> Tensor:
         """Where keys come after their query, of scores (…, N, M): (N, M)."""
 
@@ -73,6 +76,10 @@ class Operations:
 
     def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
         """The leaf `name`. `facts` are fields of its row that no computation shows; a `label` goes behind its title."""
+        raise NotImplementedError
+
+    def unused(self, name: str, leaf: Leaf, x: Tensor) -> None:
+        """The leaf `name` has parameters and does not run."""
         raise NotImplementedError
 
     def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:

@@ -173,6 +173,9 @@ class Tape(Operations):
     def eq(self, x: Symbolic, y: Symbolic) -> Symbolic:
         return self.call("aten::eq", (x, y), broadcast(x.shape, y.shape), type_="bool")
 
+    def least(self, x: Symbolic) -> float:
+        return float("-inf")
+
     def later(self, x: Symbolic) -> Symbolic:
         """A mask that every pass makes."""
         return Symbolic(self, x.shape[-2:], Storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
@@ -319,6 +322,12 @@ class Tape(Operations):
             path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
         )
         return result
+
+    def unused(self, name: str, leaf: Leaf, x: Any) -> None:
+        aside = Tape()
+        aside.titles = self.titles
+        aside.run(name, leaf, aside.input(*x.shape[1:]))
+        self.rows |= {path: without_work(row) for path, row in aside.rows.items()}
 
     def _remember(self, path: str, now: _Call, tensors: Iterable[Symbolic]) -> None:
         """The bytes of a call: what it saves first, and what it reads and writes."""

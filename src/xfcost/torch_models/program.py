@@ -80,6 +80,10 @@ class Functions:
     normalize = staticmethod(partial(F.normalize, dim=-1))
 
     @staticmethod
+    def least(x: Tensor) -> float:
+        return torch.finfo(x.dtype).min
+
+    @staticmethod
     def later(x: Tensor) -> Tensor:
         return torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
 
@@ -214,6 +218,9 @@ class Maker(Tape):
             self._add(name, made)
         return super().run(name, leaf, *inputs, **facts)
 
+    def unused(self, name: str, leaf: Leaf, x: Any) -> None:
+        self._add(name, MODULES[type(leaf)](leaf, x))
+
     def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
         given = super().of_memory(name, compute, title)
         if self.cache_batch is not None:
@@ -278,6 +285,9 @@ class Runner(Operations):
 
     def here(self, table: Any, count: Any) -> Any:
         return table.narrow(0, self.module.position, 1) if self.decodes else table.narrow(0, 0, count)
+
+    def unused(self, name: str, leaf: Leaf, x: Any) -> None:
+        pass
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         return self.module.get_submodule(name)(*inputs)

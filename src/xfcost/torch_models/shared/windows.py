@@ -21,7 +21,6 @@ from xfcost.mechanisms import blockwise
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.local_attention import Neighbourhood
 from xfcost.mechanisms.window import Cut, partition
-from xfcost.torch_models.shared.leaves import Add, Leaf, Scale, Scores, Softmax, WeightedSum, joined
 
 NOWHERE = -1  # the position of padding keys
 
@@ -101,120 +100,34 @@ def turns(blocks: Blocks) -> Tensor:
     return (number_HW * height + rows_H1 % height) * width + columns_W % width
 
 
-class BandCore(nn.Module):
-    """(B, H, R, T, K), (B, H, R, L, K) twice, (B, H, 1, G, K) twice -> (B, H, R, T, K).
-
-    Keys and values have H/J heads if `shared` by J query heads. The queries of those heads are stacked in a block of
-    J·S rows, so that no key is repeated. There are no global keys then.
-    """
-
-    def __init__(  # noqa: PLR0913 - what a band is made of
-        self,
-        head_dim: int,
-        side: int,
-        global_keys: int,
-        *,
-        mask: BandMask,
-        around: tuple[int, int],
-        scores: nn.Module | None = None,
-        shared: int = 1,
-    ) -> None:
-        super().__init__()
-        self.side, self.global_keys = side, global_keys
-        self.scale = Scale(head_dim**-0.5)
-        self.scores = scores or Leaf(block_scores, side=side, around=around, shared=shared)
-        self.mask = mask
-        self.softmax = Softmax()
-        self.weighted_sum = Leaf(band_sum, side=side, around=around, shared=shared)
-        if global_keys:
-            self.global_key_scores, self.join = Scores(), Leaf(joined, dim=-1)
-            self.global_key_weighted_sum, self.add = WeightedSum(), Add()
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, global_k: Tensor, global_v: Tensor) -> Tensor:
-        q = self.scale(q)
-        scores = self.mask(self.scores(q, k))  # (B, H, R, C, S, 3S)
-        if self.global_keys:
-            global_scores = self.global_key_scores(q, global_k).unflatten(3, (-1, self.side))  # (B, H, R, C, S, G)
-            scores = self.join(global_scores, scores)
-        weights = self.softmax(scores)
-        del scores  # as large as the weights, no longer needed
-        y_BHRTK = self.weighted_sum(weights[..., self.global_keys :], v)
-        if self.global_keys:
-            global_scores = weights[..., : self.global_keys].flatten(3, 4)  # (B, H, R, T, G)
-            y_BHRTK = self.add(y_BHRTK, self.global_key_weighted_sum(global_scores, global_v))
-        return y_BHRTK
+def too_far(
+    side: int, blocks: int, tokens: tuple[int, int], reach: tuple[int, int], classes: int
+) -> Tensor:  # fmt: skip
+    """Keys of a band beyond their query's reach: (S, 3S), on the CPU."""
+    before, after = reach
+    with torch.device("cpu"):
+        ahead_SX = torch.arange(3 * side) - torch.arange(side)[:, None] - _back(reach) * side
+        return (ahead_SX < -before) | (ahead_SX > after)
 
 
-def chunk_scores(q_BHRTK: Tensor, k_BHRTK: Tensor, *, side: int) -> Tensor:
-    """QKᵀ in C - 1 chunks of 2S tokens that overlap by S, laid out by block with 3S keys per query.
-
-    (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): the keys of the previous, own and next block. The upper half of chunk
-    c scores block c against blocks c and c + 1, the lower half block c + 1 against the same. Scores before the first
-    block and after the last are zero and masked later.
-    """
-    q, k = (part.unfold(3, 2 * side, side) for part in (q_BHRTK, k_BHRTK))  # (B, H, R, C-1, K, 2S)
-    chunks = q.transpose(-2, -1) @ k
-    before = F.pad(chunks[..., side:, :side], (0, 0, 0, 0, 1, 0))
-    own = torch.cat([chunks[..., :side, :side], chunks[:, :, :, -1:, side:, side:]], dim=3)
-    after = F.pad(chunks[..., :side, side:], (0, 0, 0, 0, 0, 1))
-    del chunks  # a third larger than the result
-    return torch.cat([before, own, after], dim=-1)
+def absent(side: int, blocks: int, tokens: tuple[int, int], reach: tuple[int, int], classes: int) -> Tensor:
+    """Keys of a band that are padding, or global tokens, which are read separately: (R, C, 3S), on the CPU."""
+    first, end = tokens
+    with torch.device("cpu"):
+        start_C1 = (torch.arange(blocks)[:, None] - _back(reach)) * side
+        token_RCX = (start_C1 + torch.arange(3 * side)) * classes + torch.arange(classes)[:, None, None]
+        return (token_RCX < first) | (token_RCX >= end)
 
 
-def block_scores(q_BHRTK: Tensor, k_BHRLK: Tensor, *, side: int, around: tuple[int, int], shared: int) -> Tensor:
-    """QKᵀ in blocks of S queries by 3S keys, with zeros `around` them.
-
-    (B, H, R, T, K), (B, H, R, L, K) -> (B, H, R, C, S, 3S); `shared` keys: (B, H, R, T, K), (B, H/J, R, L, K) ->
-    (B, H/J, R, C, J, S, 3S).
-    """
-    keys = F.pad(k_BHRLK, (0, 0, *around)).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
-    queries = q_BHRTK.unflatten(3, (-1, side))
-    if shared == 1:
-        return queries @ keys
-    stacked = queries.unflatten(1, (-1, shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
-    return (stacked @ keys).unflatten(4, (shared, side))
+def _back(reach: tuple[int, int]) -> int:
+    """Blocks of a band before the query's own."""
+    return 2 if reach[1] == 0 else 1
 
 
-def band_sum(weights: Tensor, v_BHRLK: Tensor, *, side: int, around: tuple[int, int], shared: int) -> Tensor:
-    """AV of every block and its 3S keys: (B, H, R, C, S, 3S), (B, H, R, L, K) -> (B, H, R, T, K).
-
-    `shared` values: (B, H/J, R, C, J, S, 3S), (B, H/J, R, L, K) -> (B, H, R, T, K).
-    """
-    values = F.pad(v_BHRLK, (0, 0, *around)).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
-    if shared == 1:
-        return (weights @ values.transpose(-2, -1)).flatten(3, 4)
-    sums = weights.flatten(4, 5) @ values.transpose(-2, -1)  # (B, H/J, R, C, J·S, K)
-    return sums.unflatten(4, (shared, side)).movedim(4, 2).flatten(1, 2).flatten(3, 4)
-
-
-class BandMask(nn.Module):
-    """The least number at masked scores: on (B, H, R, C, S, 3S), or (…, R, C, J, S, 3S).
-
-    Masked are keys beyond the window's reach, padding keys, and global tokens, which are read separately. All keys of a
-    padding query may be masked. Its row is the mean of the values, and is cropped.
-    """
-
-    far_SX: Tensor
-    absent_RCX: Tensor
-
-    def __init__(
-        self, side: int, blocks: int, tokens: range, reach: tuple[int, int], rows: int = 1, *, shared: int = 1
-    ) -> None:
-        super().__init__()
-        self.shared = shared
-        before, after = reach
-        back = 2 if after == 0 else 1  # the number of blocks before the query's own
-        column_X = torch.arange(3 * side)
-        ahead_SX = column_X - torch.arange(back * side, (back + 1) * side)[:, None]
-        start_C1 = (torch.arange(blocks)[:, None] - back) * side
-        token_RCX = (start_C1 + column_X) * rows + torch.arange(rows)[:, None, None]
-        self.register_buffer("far_SX", (ahead_SX < -before) | (ahead_SX > after), persistent=False)
-        self.register_buffer("absent_RCX", (token_RCX < tokens.start) | (token_RCX >= tokens.stop), persistent=False)
-
-    def forward(self, scores: Tensor) -> Tensor:
-        hidden_RCSX = self.far_SX.logical_or(self.absent_RCX[:, :, None])
-        hidden = hidden_RCSX if self.shared == 1 else hidden_RCSX[:, :, None]
-        return scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)  # in place, to save memory
+def behind(tokens: int, padded: int) -> Tensor:
+    """Which positions are padding behind the tokens: (P,), on the CPU."""
+    with torch.device("cpu"):
+        return torch.arange(padded) >= tokens
 
 
 class Gather(nn.Module):
