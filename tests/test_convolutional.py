@@ -13,13 +13,12 @@ from places import at, rows_of
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
-from xfcost.formulas.residual import squeezed_width
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.non_local import NonLocal, Sagan
-from xfcost.mechanisms.residual_blocks import Bottleneck
+from xfcost.mechanisms.residual_blocks import Bottleneck, squeezed_width
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from xfcost.formulas.component import Component, Place
-from xfcost.formulas.residual import squeeze_rows
 from xfcost.layers.feed_forward import Dense, Geglu, Mlp, Swiglu
 from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
 from xfcost.layers.local_relation import LocalRelationEmbed
@@ -406,7 +405,7 @@ FURTHER: dict[type[Component], tuple[object, ...]] = {
     Window: (scaled_cosine, log_cpb),
     Pooling: (DecomposedBias,),
     LocalRelationEmbed: (LocalRelation,),
-    Bottleneck: (squeeze_rows,),
+    Bottleneck: (squeezed,),
     InvertedResidual: (squeezed,),
     Rnn: (Additive,),
     Lstm: (Additive, first_state, Sum),

@@ -214,7 +214,7 @@ def dense(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor
 
 def local_relation(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """The mixer of that name, then a norm and an activation."""
-    y = local.local_relation(options, place, weights.inner, x)
+    y = local.local_relation(options, place, weights, x)
     return ACTS[options.act](normed(options.norm, weights.norm, y))
 
 

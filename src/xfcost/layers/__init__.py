@@ -23,7 +23,7 @@ EMBEDS: Kinds[Embed] = Kinds(
         "shift": ("shift:Shift", None),
         "conv": ("stems:ConvEmbed", None),
         "pool": ("stems:Pool", None),
-        "local_relation": ("local_relation:LocalRelationEmbed", "stems:LocalRelationStem"),
+        "local_relation": ("local_relation:LocalRelationEmbed", None),
     },
 )
 # Stage transitions; some embedding layers may be at a stage's entry too.

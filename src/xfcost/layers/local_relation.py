@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 from xfcost.formulas.component import (
     ActKind,
@@ -12,17 +12,18 @@ from xfcost.formulas.component import (
     Letter,
     NormKind,
     Number,
-    Operation,
     Place,
     Side,
     Sources,
     Width,
 )
-from xfcost.formulas.rows import elementwise, norm
 from xfcost.mechanisms.local_attention import LocalRelation, WindowSide
+from xfcost.program.operations import Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):
+class LocalRelationEmbed(Program, Embed, frozen=True, kw_only=True, tag="local_relation"):
     """The mixer `local_relation`, then a norm and an activation if any: LR-Net's stem (Hu et al. 2019, §4).
 
     norm   N'·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
@@ -63,12 +64,11 @@ class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation")
     def sources(self, place: Place) -> Sources:
         return self.layer.sources(place)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, width = self.out(place)
-        yield from self.layer.operations(place)
-        yield from norm(self.norm, "norm", grid.tokens, width)
-        if self.act != "none":
-            yield elementwise("act", "Activation", self.act, grid.tokens * width)
+    titles: ClassVar[Mapping[str, str]] = LocalRelation.titles
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        x = self.layer.forward(t, x, place)
+        return t.act("act", t.norm("norm", x, self.norm), self.act)
 
     def notes(self, place: Place) -> Iterator[str]:
         return self.layer.notes(place)

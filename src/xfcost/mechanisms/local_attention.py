@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.attention import DenseAttention, attention_of
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -19,7 +18,6 @@ from xfcost.formulas.component import (
     Mixer,
     Number,
     Observed,
-    Operation,
     Place,
     Side,
     Width,
@@ -27,13 +25,18 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
     check_odd,
 )
+from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, move, on_raw_input, with_gradient_operands
-from xfcost.formulas.tensors import copied, of_input, product, reading, saving_input
+from xfcost.formulas.rows import letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import INPUT, OUTPUT, RESIDUAL, Tensor, Tensors
+from xfcost.program.attention import added, attend, join_heads, softmax, split_heads
+from xfcost.program.convolution import in_rows, on_grid, pool
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Symbolic, Tensor
+from xfcost.program.tape import Program, Tape
 
 # Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position.
 
@@ -99,18 +102,14 @@ class Neighbourhood(msgspec.Struct, frozen=True):
         extent = self.stride - 1 if cell else 0
         return prod(_reached(side, self.stride, self.reach, self.reach + extent) for side in self.grid.sides)
 
-    def gather(self, path: str, title: str, width: Number, of: str, filled: Number | None = None) -> Operation:
-        """Gather of every window's vectors of the tensor `of`: the zero-padded grid, then the windows.
-
-        Vectors of `width` are `filled` up with zeros.
-        """
-        bordered = prod(side + 2 * self.reach for side in self.grid.sides)
-        outputs, written = self.out.tokens, width if filled is None else filled
-        indices = Tensor("indices", (outputs, self.places), "int64", once=True)
-        tensors = msgspec.structs.replace(
-            copied((self.grid.tokens, width), (outputs, self.places, written), of), makes=(indices,)
-        )
-        return move(path, title, (bordered + outputs * self.places) * written, tensors=tensors)
+    def centres(self, x: Tensor) -> Tensor:
+        """The vectors of the centres, a view on one axis: (B, N, D) -> (B, P, D)."""
+        if self.stride == 1:
+            return x
+        x = x.unflatten(1, self.grid.sides)
+        for axis in range(1, self.rank + 1):
+            x = x.unfold(axis, 1, self.stride).select(-1, 0)
+        return x.flatten(1, self.rank)
 
     def notes(self, what: str) -> Iterator[str]:
         """A note on padding inside the windows; `what` says what becomes of it."""
@@ -120,6 +119,28 @@ class Neighbourhood(msgspec.Struct, frozen=True):
                 f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - tokens_read:,} of "
                 f"{places:,} keys are padding, {what}, and counted"
             )
+
+
+class GatheredWindows(NamedTuple):
+    """The vectors of every window: (B, N, D) -> (B, P, G, W^r, C), from the zero-padded grid.
+
+    Vectors are `filled` up with so many zeros, and cut into G groups. The padded grid and all windows are written; the
+    numbers of the positions are saved.
+    """
+
+    windows: Neighbourhood
+    groups: Number
+    filled: Number = 0
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        windows, (batch, _, width) = self.windows, x.shape
+        width, outputs = width + self.filled, windows.out.tokens
+        bordered = prod(side + 2 * windows.reach for side in windows.grid.sides)
+        padded = t.call("aten::constant_pad_nd", (x,), (batch, bordered, width))
+        shape = (batch, outputs, self.groups, windows.places, width // self.groups)
+        y = t.call("aten::index", (padded,), shape)
+        t.save(y, t.made((outputs, windows.places), type_="int64"))
+        return y
 
 
 def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:
@@ -138,7 +159,7 @@ def _over(outputs: Number, step: Number, start: Number) -> Number:
     return terms * start + step * (terms * (2 * last - terms + 1) // 2)
 
 
-class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
+class LocalAttention(Program, Mixer, frozen=True, kw_only=True, tag="local_attention"):
     """Stand-alone self-attention, SASA (Ramachandran et al. 2019, §3.1, equations 2 and 3).
 
     N positions on a grid of r axes, width d, h heads of d_k = d/h. A position reads the W^r places of the window around
@@ -211,60 +232,59 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         table = "it adds a table to keys that are gathered already: nothing in it numbers queries"
         return Observed(left_out=dict.fromkeys(("positions", "add_positions"), table))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, windows = place.grid.tokens, place.dim, self.windows(place.grid)
-        yield of_input(linear("qkv", "Q, K, V projections", n, d, 3 * d, bias=False))
-        yield windows.gather("gather_keys", "Gather the windows' keys", d, "qkv")
-        yield windows.gather("gather_values", "Gather the windows' values", d, "qkv")
+    titles: ClassVar[Mapping[str, str]] = {
+        "gather_keys": "Gather the windows' keys",
+        "gather_values": "Gather the windows' values",
+        "positions": "Embeddings of offsets",
+        "add_positions": "Add positions to keys",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        d, heads, windows = place.dim, self.heads, self.windows(place.grid)
+        q, k, v = t.linear("qkv", x, 3 * d, bias=False).chunk(3, -1)
+        k = t.run("gather_keys", GatheredWindows(windows, heads), k)
+        v = t.run("gather_values", GatheredWindows(windows, heads), v)
         if self.position == "relative":
-            table = windows.places * d
-            yield Operation(
-                path="positions",
-                title="Embeddings of offsets",
-                params=self.size * d,
-                moved=table,
-                once=True,
-                tensors=Tensors((), (Tensor(OUTPUT, (table,)),), beside=True),
-                **windows.mixing,
-            )
-            summands = Tensor("gather_keys", (n, table)), Tensor("positions", (table,))
-            attributes = windows.mixing | {"tensors": Tensors(summands, (Tensor(OUTPUT, (n, table)),))}
-            yield elementwise("add_positions", "Add positions to keys", "add", n * table, **attributes)
-        yield from DenseAttention(
-            queries=1,
-            keys=windows.places,
-            groups=n,
-            heads=self.heads,
-            inner=d,
-            mixing="local",
-            reads=windows.mixing["reads"],
+            table = Weight((windows.rank, heads, self.size, d // heads // windows.rank))
+            options = {"size": self.size, "rank": windows.rank}
+            offsets = t.leaf("positions", of_offsets, weights=(table,), options=options, **windows.mixing)
+            k = t.leaf("add_positions", added, k, offsets, **windows.mixing)
+        y = attend(
+            t, q.unflatten(-1, (heads, 1, d // heads)), k, v, fused=place.fused, mixing=windows.mixing, scaled=False,
             # a mean stands for several queries: what outputs read is then not what queries score
             pairs=windows.pairs() if self.stride == 1 else None,
-            fused=place.fused,
-            scaled=False,
-            operands=("qkv", "gather_keys" if self.position == "none" else "add_positions", "gather_values"),
-            gathered=True,
-        ).rows()
-        if self.stride > 1:
-            yield self._pool("pool", "Average pool", place)
+        )  # fmt: skip
+        return self._pooled(t, "pool", y.flatten(2), place, "Average pool")
 
-    def _pool(self, path: str, title: str, place: Place) -> Operation:
+    def _pooled(self, t: Operations, name: str, x: Tensor, place: Place, title: str) -> Tensor:
         """Means over cells of s^r positions, clipped to the grid."""
-        outputs, rank = self.cells(place.grid).out.tokens, len(place.grid.sides)
-        cell = prod(self.cell(place.grid))
-        tensors = saving_input(place.grid.tokens * place.dim, outputs * place.dim)
-        row = elementwise(path, title, "mean", outputs * cell * place.dim, tensors=tensors)
-        return msgspec.structs.replace(row, mixing="local", reads=letter_power("l", rank), reads_tokens=cell)
+        if self.stride == 1:
+            return x
+        sides, cell, rank = self.cells(place.grid).out.sides, self.cell(place.grid), len(place.grid.sides)
+        kernel = ConvKernel(cell, (self.stride,) * rank, (0,) * rank)
+        facts: dict[str, Any] = {"reads": letter_power("l", rank), "reads_tokens": prod(cell)}
+        grid = on_grid(x, place.grid.sides)
+        return in_rows(pool(t, name, grid, "mean", kernel, sides, last=True, mixing="local", title=title, **facts))
 
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        if self.stride > 1:
-            yield reading(self._pool("residual_pool", "Average pool of the residual stream", place), RESIDUAL)
+    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
+        return self._pooled(t, "residual_pool", x, place, "Average pool of the residual stream")
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from self.windows(place.grid).notes("zeros that take part in the softmax")
 
 
-class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
+def of_offsets(t: Functions, table: Tensor, *, size: Number, rank: int) -> Tensor:
+    """Embeddings of each place of a window, the axes' columns side by side: (R, H, W, K/R) -> (H, W^R, K)."""
+    spread = []
+    for axis in range(rank):
+        own = table.select(0, axis)
+        places = [size if other == axis else 1 for other in range(rank)]
+        columns = own.reshape(own.shape[0], *places, own.shape[-1])
+        spread.append(columns.expand(-1, *[size] * rank, -1))
+    return t.cat(spread, -1).flatten(1, rank)
+
+
+class LocalRelation(Program, Mixer, frozen=True, kw_only=True, tag="local_relation"):
     """The local relation layer of LR-Net (Hu et al. 2019, §3.2, equations 3 to 6).
 
     N positions on a grid of r axes, width d; N' of them leave (N/s^r with the stride s). `share` = m channels have one
@@ -314,10 +334,6 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         """g."""
         return ceil_div(width, self.share)
 
-    def hidden(self, width: Number) -> Number:
-        """Hidden width of the geometry prior."""
-        return greater(1, self.groups(width) // 2)
-
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
 
@@ -327,82 +343,53 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self.windows(grid).pairs()
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    titles: ClassVar[Mapping[str, str]] = {
+        "q": "Queries, one number per group",
+        "k": "Keys, one number per group",
+        "gather_keys": "Gather the windows' keys",
+        "gather_values": "Gather the windows' values",
+        "scores": "Similarities -(q - k)²",
+        "mask": "Mask over the border",
+        "add_prior": "Add the geometry prior",
+        "out": "Output projection",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         d, groups, windows = place.dim, self.groups(place.dim), self.windows(place.grid)
-        leaving, filled = windows.out.tokens, groups * self.share
-        yield self._queries(leaving, d)
-        yield on_raw_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
-        yield windows.gather("gather_keys", "Gather the windows' keys", groups, "k")
-        yield from self._weights(windows, groups, d)
-        yield windows.gather("gather_values", "Gather the windows' values", d, INPUT, filled)
-        weights = Tensor("softmax", (leaving, groups, windows.places))
-        values = Tensor("gather_values", (leaving, windows.places, filled))
-        yield matmul(
-            "weighted_sum",
-            "Weighted sum AV",
-            values.elements,
-            tensors=product(weights, values, (leaving, filled)),
-            content_dependent=True,
-            takes_input=True,
-            symbol="AV",
-            **windows.mixing,
-        )
-        yield linear("out", "Output projection", leaving, d, d, bias=False)
+        q = t.linear("q", windows.centres(x), groups, bias=False)
+        k = t.linear("k", x, groups, bias=False)
+        k = t.run("gather_keys", GatheredWindows(windows, groups), k).select(-1, 0)
+        weights = self._weights(t, q, k, place)
+        v = t.run("gather_values", GatheredWindows(windows, groups, groups * self.share - d), x)
+        sums = t.leaf("weighted_sum", summed, weights, v, content_dependent=True, symbol="AV", **windows.mixing)
+        return t.linear("out", sums.flatten(2).narrow(-1, 0, d), d, bias=False)
 
-    def _queries(self, leaving: Number, width: Number) -> Operation:
-        """Every s-th position is copied first, and so saved, where s > 1."""
-        row = on_raw_input(linear("q", "Queries, one number per group", leaving, width, self.groups(width), bias=False))
-        if self.stride == 1 or row.tensors is None:
-            return row
-        tensors = msgspec.structs.replace(row.tensors, saves=(), makes=(Tensor("centres", (leaving, width)),))
-        return msgspec.structs.replace(row, tensors=tensors)
+    def _weights(self, t: Operations, q: Tensor, k: Tensor, place: Place) -> Tensor:
+        """softmax(-(q - k)² + prior): (B, P, G), (B, P, G, W^r) -> (B, P, G, W^r)."""
+        windows, groups = self.windows(place.grid), self.groups(place.dim)
+        entries, local = groups * windows.out.tokens * windows.places, windows.mixing
+        later, content = matrix(entries, entries), local | {"content_dependent": True}
+        facts: dict[str, Any] = {"attention_entries": entries, "matrix": matrix(entries), "heads": groups}
+        facts |= {"pairs": windows.pairs(), "symbol": "QKᵀ"}
+        x = t.leaf("scores", similarities, q, k, **facts, **content)
+        over = Worked("windows:over_border", {"windows": windows})
+        border = Weight((windows.out.tokens, 1, windows.places), over, learns=False)
+        x = t.leaf("mask", without_keys, x, weights=(border,), matrix=later, symbol="mask", **local)
+        x = t.leaf("add_prior", added, x, self._prior(t.part("prior"), windows, x), matrix=later, **local)
+        saved = matrix(entries, 2 * entries, saved=True)
+        return t.leaf("softmax", softmax, x, matrix=saved, symbol="softmax", **content)
 
-    def _prior(self, windows: Neighbourhood, width: Number) -> Iterator[Operation]:
-        """The geometry prior: a two-layer map of the offsets, from weights only."""
-        hidden = self.hidden(width)
-        offsets = Tensor("offsets", (windows.places, windows.rank), held=True)
-        of_offsets = Tensors((offsets,), (Tensor(OUTPUT, (windows.places, hidden)),))
-        first = linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False)
-        rows = (
-            with_gradient_operands(msgspec.structs.replace(first, tensors=of_offsets), 1),
-            elementwise("prior_act", "Activation", "relu", windows.places * hidden),
-            linear("prior_fc2", "Geometry prior", windows.places, hidden, self.groups(width), bias=False),
-        )
-        yield from (msgspec.structs.replace(row, once=True) for row in rows)
+    def _prior(self, t: Operations, windows: Neighbourhood, like: Tensor) -> Tensor:
+        """The geometry prior, a two-layer map of the offsets, from weights only: (G, W^r)."""
+        groups, worked = like.shape[2], Worked("windows:offsets", {"windows": windows})
+        x = t.constant("offsets", worked, 1, windows.places, windows.rank, like=like)
+        x = t.linear("fc1", x, greater(1, groups // 2), bias=False, title="Geometry prior")
+        x = t.linear("fc2", t.act("act", x, "relu", title="Activation"), groups, bias=False, title="Geometry prior")
+        return x.select(0, 0).mT
 
-    def _weights(self, windows: Neighbourhood, groups: Number, width: Number) -> Iterator[Operation]:
-        entries = groups * windows.out.tokens * windows.places
-        content: dict[str, Any] = windows.mixing | {"content_dependent": True}
-        shape = (groups, windows.out.tokens, windows.places)
-        # -(q - k)²: the differences are saved
-        operands = Tensor("q", shape[:2]), Tensor("gather_keys", shape)
-        yield elementwise(
-            "scores",
-            "Similarities -(q - k)²",
-            "add + multiply + add",
-            entries,
-            attention_entries=entries,
-            matrix=matrix(entries),
-            heads=groups,
-            pairs=windows.pairs(),
-            symbol="QKᵀ",
-            tensors=Tensors(operands, (Tensor(OUTPUT, shape),), (), (Tensor("differences", shape),)),
-            **content,
-        )
-        second, third = matrix(entries, entries), matrix(entries, 2 * entries, saved=True)
-        local: dict[str, Any] = windows.mixing | {"matrix": second}
-        facts = local | {"symbol": "mask", "tensors": copied(shape, shape)}
-        yield Operation(path="mask", title="Mask over the border", **facts)
-        yield from self._prior(windows, width)
-        summands = Tensor("mask", shape), Tensor("prior_fc2", (groups, windows.places))
-        facts = local | {"tensors": Tensors(summands, (Tensor(OUTPUT, shape),))}
-        yield elementwise("add_prior", "Add the geometry prior", "add", entries, **facts)
-        yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, symbol="softmax", **content)
-
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        if self.stride > 1:
-            tensors = copied((place.grid.tokens, place.dim), (self.windows(place.grid).out.tokens, place.dim), RESIDUAL)
-            yield move("residual_pool", f"Each {self.stride}-th position of the residual stream", tensors=tensors)
+    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
+        title, options = f"Each {self.stride}-th position of the residual stream", {"windows": self.windows(place.grid)}
+        return x if self.stride == 1 else t.leaf("residual_pool", centred, x, options=options, title=title)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from self.windows(place.grid).notes("masked")
@@ -416,7 +403,31 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             yield "local relation has no dot products of queries and keys: there is no fused form of it"
 
 
-class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
+def similarities(t: Functions, q: Tensor, k: Tensor) -> Tensor:
+    """-(q - k)²: (B, P, G), (B, P, G, W) -> (B, P, G, W)."""
+    return -(q.unsqueeze(-1) - k).square()
+
+
+# The similarity of a missing key in the public kernel.
+_NO_KEY: Final = -100.0
+
+
+def without_keys(t: Functions, x: Tensor, over: Tensor) -> Tensor:
+    """A constant at places over the border: (B, P, G, W), (P, 1, W) -> (B, P, G, W)."""
+    return x.masked_fill(over, _NO_KEY)
+
+
+def summed(t: Functions, weights: Tensor, v: Tensor) -> Tensor:
+    """(B, P, G, W), (B, P, G, W, C) -> (B, P, G, C)."""
+    return (weights.unsqueeze(-2) @ v).squeeze(-2)
+
+
+def centred(t: Functions, x: Tensor, *, windows: Neighbourhood) -> Tensor:
+    """The stream at the centres of windows: (B, N, D) -> (B, P, D)."""
+    return windows.centres(x)
+
+
+class Unfolded(Program, NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     """Softmax attention among the tokens of one place of all patches (Mehta and Rastegari 2022, §3.1, equation 1).
 
     N tokens on a grid of r axes in patches of P×P, width d, h heads of width d_k = d/h: P² groups of N/P² tokens (P^r),
@@ -465,10 +476,18 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.tokens * (grid.tokens // self.groups(grid))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, groups = place.grid.tokens, place.dim, self.groups(place.grid)
-        inner = self.inner(d)
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        core = {"queries": n // groups, "keys": n // groups, "groups": groups}
-        yield from attention_of(self, place, reads=f"N/{letter_power('P', len(place.grid.sides))}", **core)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        d, inner, rank = place.dim, self.inner(place.dim), len(place.grid.sides)
+        patches, ahead = tuple(side // self.patch for side in place.grid.sides), range(1, rank + 1)
+        tokens, places, last = prod(patches), (self.patch,) * rank, 2 * rank + 1
+        cut = tuple(itertools.chain.from_iterable(zip(patches, places, strict=True)))
+        grid = x.unflatten(1, cut).permute(0, *(2 * axis for axis in ahead), *(2 * axis - 1 for axis in ahead), last)
+        x = grid.reshape(x.shape[0], prod(places), tokens, d)
+        qkv = t.linear("qkv", x, 3 * inner, bias=self.projection_bias).chunk(3, -1)
+        q, k, v = (split_heads(part, self.heads) for part in qkv)
+        mixing = {"mixing": "global", "reads": f"N/{letter_power('P', rank)}"}
+        y = attend(t, q, k, v, fused=place.fused, pairs=self.pairs(place.grid), mixing=mixing)
+        y = t.linear("out", join_heads(y), d, bias=self.projection_bias)
+        y = y.unflatten(2, patches).unflatten(1, places)
+        order = itertools.chain.from_iterable((rank + axis, axis) for axis in ahead)
+        return y.permute(0, *order, last).reshape(y.shape[0], place.grid.total, d)

@@ -8,16 +8,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from xfcost.formulas.arithmetic import ceil_div, rounded
 from xfcost.formulas.component import (
     ActKind,
     ComponentError,
     Grid,
     HiddenUnits,
     Letter,
+    Mixer,
     NormKind,
     Number,
     Observed,
-    Operation,
     Place,
     Ratio,
     Side,
@@ -40,17 +41,7 @@ from xfcost.formulas.conv_kernel import (
     tokens_read,
     unread_note,
 )
-from xfcost.formulas.residual import (
-    ConvBlock,
-    Squeeze,
-    check_squeeze,
-    convolution_and_norm,
-    squeeze_rows,
-    squeezed_width,
-    strided_grid,
-)
-from xfcost.formulas.rows import elementwise, letter_power
-from xfcost.formulas.tensors import channels_first, within
+from xfcost.formulas.rows import letter_power
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
@@ -59,6 +50,26 @@ from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Shape, Tensor
 from xfcost.program.tape import Program
+
+
+def strided_grid(grid: Grid, stride: int) -> Grid:
+    """Every `stride`-th position along every axis, from the first."""
+    return Grid(tuple(ceil_div(side, stride) for side in grid.sides))
+
+
+# Squeezed width over the width of the block's input.
+Squeeze = Annotated[float, msgspec.Meta(gt=0, le=2**10)]
+
+
+def squeezed_width(squeeze: float, width: Number) -> Number:
+    """r·d, as a whole number."""
+    return rounded(width, squeeze)
+
+
+def check_squeeze(squeeze: float | None, width: int) -> None:
+    """Raise ComponentError where `squeeze` leaves no channel."""
+    if squeeze is not None and not squeezed_width(squeeze, width):
+        raise ComponentError("squeeze", f"{squeeze:g} of the width {width} is no channel at all; try 0.25")
 
 
 def normed(
@@ -100,16 +111,50 @@ def scaled(t: Functions, x: Tensor, gate: Tensor) -> Tensor:
     return x * gate
 
 
-def shortcut(t: Operations, block: ConvBlock, x: Tensor, place: Place) -> Tensor:
-    """x in the shape of what the block adds to it, on their grids: by a 1×1 convolution and its norm, or as it is."""
-    if not block.projects(place):
-        return x
-    grid, width = block.out(place)
-    names, kernel = ("shortcut.conv", "shortcut.norm"), pointwise_kernel(place.grid, block.stride)
-    return normed(t, names, x, width, kernel, grid.sides, title="Shortcut convolution")
+class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
+    """relu(f(x) + shortcut(x)), f being convolutions with batch norms (He et al. 2016, §3.3 and §4.1).
+
+    The output has the stage's width and, with a stride s, every s-th position along every axis. Where the shape changes
+    the shortcut is a 1×1 convolution with a batch norm (option B), else x itself. Convolutions have no bias; the norms
+    after them have one.
+    """
+
+    residual: Literal["none"] = "none"
+    """Only `none`: the block has its own shortcut."""
+    stride: Annotated[Side, Letter(None)] = 1
+    """Stride s along every axis."""
+
+    @property
+    def widens(self) -> bool:
+        return True
+
+    def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
+        """The kernels of f, in order."""
+        raise NotImplementedError
+
+    def check(self, place: Place) -> None:
+        pointwise_kernel(place.grid, self.stride).check(place.grid)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return strided_grid(place.grid, self.stride), place.out_dim
+
+    def projects(self, place: Place) -> bool:
+        """Is the shortcut a convolution?"""
+        return self.stride > 1 or place.dim != place.out_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return receptive_field(self.kernels(grid), grid, [token])
+
+    def carried(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        """The shortcut, on the grids: x by a 1×1 convolution and its norm, or as it is."""
+        if not self.projects(place):
+            return x
+        (grid, width), names = self.out(place), ("shortcut.conv", "shortcut.norm")
+        kernel = pointwise_kernel(place.grid, self.stride)
+        return normed(t, names, x, width, kernel, grid.sides, title="Shortcut convolution")
 
 
-class Basic(Program, ConvBlock, frozen=True, kw_only=True, tag="basic"):
+class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     """Two 3×3 convolutions, as in ResNet-18 and -34 (He et al. 2016, figure 5, left).
 
     N tokens of width d on a grid of r axes; N' leave, N/s² with the stride s, of the stage's width d'.
@@ -141,7 +186,7 @@ class Basic(Program, ConvBlock, frozen=True, kw_only=True, tag="basic"):
         x = on_grid(x, place.grid.sides)
         y = t.act("act1", normed(t, ("conv1", "norm1"), x, width, first, grid.sides), "relu")
         y = normed(t, ("conv2", "norm2"), y, width, second, grid.sides)
-        y = t.leaf("add", add, shortcut(t, self, x, place), y, role="add")
+        y = t.leaf("add", add, self.carried(t, x, place), y, role="add")
         return in_rows(t.act("act2", y, "relu"))
 
 
@@ -287,35 +332,33 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             return prod(pairs_of_one_kernel(side, second) for side in inner_grid.sides)
         return strided_grid(grid, self.stride).tokens * prod(tokens_read(side, second) for side in inner_grid.sides)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
-        kernel = pointwise_kernel(grid)
-        entering, inside = (place.grid, place.dim), (inner_place.grid, width)
-        yield from convolution_and_norm(("conv1", "norm1"), "1×1 convolution", kernel, entering, inside, raw_input=True)
-        yield elementwise("act1", "Activation", "relu", inner_place.grid.tokens * width)
-        yield from self._mixing(place)
-        yield elementwise("act2", "Activation", "relu", grid.tokens * width)
-        if self.squeeze is not None:
-            yield from squeeze_rows(grid, width, squeezed_width(self.squeeze, place.dim), "relu", "act2")
-        leaving = (grid, width), (grid, place.out_dim)
-        yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, *leaving)
-        yield from self.residual_end(place, "norm3", "act3")
+    titles: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("conv1", "conv3"), "1×1 convolution"),
+        **dict.fromkeys(("act1", "act2", "act3"), "Activation"),
+        "add": "Residual add",
+    }
 
-    def _mixing(self, place: Place) -> Iterator[Operation]:
-        """The 3×3 convolution or its replacement, and the norm."""
-        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
-        groups = self.grouped(place)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inside, (grid, width), first = self.inside(place), self.out(place), self.kernels(place.grid)[0]
+        x = on_grid(x, place.grid.sides)
+        y = t.act("act1", normed(t, ("conv1", "norm1"), x, inside.dim, first, inside.grid.sides), "relu")
+        y = t.act("act2", grid_norm(t, "norm2", self._mixed(t, y, place)), "relu")
+        if self.squeeze is not None:
+            y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), "relu", grid)
+        y = normed(t, ("conv3", "norm3"), y, width, pointwise_kernel(grid), grid.sides)
+        y = t.leaf("add", add, self.carried(t, x, place), y, role="add")
+        return in_rows(t.act("act3", y, "relu"))
+
+    def _mixed(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        """The 3×3 convolution or its replacement, on their grids."""
+        inside, sides = self.inside(place), self.out(place)[0].sides
+        if self.spatial is not None:
+            mixer = self.spatial_mixer
+            spatial = t.part("spatial", titles=mixer.titles)
+            return on_grid(mixer.forward(spatial, in_rows(x), inside), sides)
+        groups, kernel = self.grouped(place), self.kernels(place.grid)[1]
         title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
-        shapes = (inner_place.grid, width), (grid, width)
-        conv, norm_row = convolution_and_norm(("conv2", "norm2"), title, kernel_of_three(grid), *shapes, groups)
-        if self.spatial is None:
-            yield conv
-        else:
-            for spatial_row in self.spatial_mixer.operations(inner_place):
-                row = channels_first(within(spatial_row, "spatial_", "act1"), "act1", inner_place.grid.tokens, width)
-                # what comes into it has passed conv1
-                yield msgspec.structs.replace(row, symbol=None, takes_input=None)
-        yield norm_row
+        return convolution(t, "conv2", x, inside.dim, kernel, sides, groups=groups, bias=False, title=title)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.spatial is not None:

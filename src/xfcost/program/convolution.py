@@ -63,6 +63,8 @@ class Pool(NamedTuple):
     sides: Shape
     count_padding: bool = True
     """Does a mean divide by the number of all positions, and not of those alone that are no padding?"""
+    last: bool = False
+    """Is there an output of the last positions too, where these are fewer than a kernel's?"""
 
     def traced(self, t: Tape, x: Symbolic) -> Symbolic:
         t.note(title="Max-pool" if self.form == "max" else "Average pool")
@@ -142,12 +144,12 @@ def depthwise(t: Operations, name: str, x: Tensor, kernel: ConvKernel, sides: Sh
 
 def pool(  # noqa: PLR0913 - what a pool is
     t: Operations, name: str, x: Tensor, form: Literal["max", "mean"], kernel: ConvKernel, sides: Shape, *,
-    count_padding: bool = True, **facts: Any,
+    count_padding: bool = True, last: bool = False, **facts: Any,
 ) -> Tensor:  # fmt: skip
     """The pool `name` of a grid, to one of `sides`; local mixing where kernels overlap."""
     if kernel.overlaps:
         facts = _local(kernel) | {"content_dependent": form == "max"} | facts
-    return t.run(name, Pool(form, kernel, sides, count_padding), x, **facts)
+    return t.run(name, Pool(form, kernel, sides, count_padding, last), x, **facts)
 
 
 def _local(kernel: ConvKernel) -> dict[str, Any]:

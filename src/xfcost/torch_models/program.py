@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Component, Place, SubLayer, single_token
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
+from xfcost.mechanisms.local_attention import GatheredWindows
 from xfcost.program.convolution import AdaptiveMean, Convolution, GridNorm, Pool, Window
 from xfcost.program.leaves import (
     Absorbed,
@@ -159,8 +160,11 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Convolution: lambda leaf, x: convolution.Convolution(
         x.shape[1], leaf.outputs, leaf.kernel, groups=leaf.groups, bias=leaf.bias, dilation=leaf.dilation
     ),
-    Pool: lambda leaf, _: convolution.GridPooling(leaf.form, leaf.kernel, count_padding=leaf.count_padding),
+    Pool: lambda leaf, _: convolution.GridPooling(
+        leaf.form, leaf.kernel, count_padding=leaf.count_padding, last=leaf.last
+    ),
     AdaptiveMean: lambda leaf, _: leaves.Leaf(convolution.adaptive_mean, sides=leaf.sides),
+    GatheredWindows: lambda leaf, _: windows.Gather(leaf.windows, leaf.groups, filled=leaf.filled),
     GridNorm: lambda _, x: norms.GridNorm(x.shape[1]),
     Window: lambda leaf, x: cache.ConvState(x.shape[0], leaf.taps, x.shape[-1], dilation=leaf.dilation),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),

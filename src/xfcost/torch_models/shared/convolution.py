@@ -77,16 +77,16 @@ class GridPooling(nn.Module):
     Without `count_padding` a mean divides by the number of positions that are not padding.
     """
 
-    def __init__(self, form: str, kernel: ConvKernel, *, count_padding: bool = True) -> None:
+    def __init__(self, form: str, kernel: ConvKernel, *, count_padding: bool = True, last: bool = False) -> None:
         super().__init__()
-        self.form, self.kernel, self.count_padding = form, kernel, count_padding
+        self.form, self.kernel, self.count_padding, self.last = form, kernel, count_padding, last
 
     def forward(self, x_BDYX: Tensor) -> Tensor:
         rank, window = len(self.kernel.sides), (self.kernel.sides, self.kernel.stride, self.kernel.padding)
         if self.form == "max":
             return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1](x_BDYX, *window)
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
-        return pool(x_BDYX, *window, count_include_pad=self.count_padding)
+        return pool(x_BDYX, *window, ceil_mode=self.last, count_include_pad=self.count_padding)
 
 
 class TokenPooling(GridPooling):

@@ -156,17 +156,21 @@ class Gather(nn.Module):
         return x[:, self.corner_P11 + self.offset_W, self.group_G1]
 
 
-def every(x: Tensor, axis: int, stride: int) -> Tensor:
-    """Every `stride`-th position along an axis, from the first: a view."""
-    return x if stride == 1 else x[(slice(None),) * axis + (slice(None, None, stride),)]
+def offsets(windows: Neighbourhood) -> Tensor:
+    """(1, W, R): the offsets of a window's places from its centre, along every axis."""
+    along = torch.arange(windows.size, dtype=torch.get_default_dtype()) - windows.reach
+    return torch.cartesian_prod(*[along] * windows.rank).reshape(1, -1, windows.rank)
 
 
-def centres(x_BND: Tensor, *, windows: Neighbourhood) -> Tensor:
-    """The centres of windows, every s-th position along each axis: (B, N, D) -> (B, P, D). A view."""
-    x = x_BND.unflatten(1, windows.grid.sides)
-    for axis in range(windows.rank):
-        x = every(x, axis + 1, windows.stride)
-    return x.flatten(1, windows.rank)
+def over_border(windows: Neighbourhood) -> Tensor:
+    """(P, 1, W): the places of each window that lie outside the grid."""
+    rank, over = windows.rank, torch.zeros([1] * (2 * windows.rank), dtype=torch.bool)
+    for axis, (side, out) in enumerate(zip(windows.grid.sides, windows.out.sides, strict=True)):
+        at_PW = torch.arange(out).unsqueeze(1) * windows.stride - windows.reach + torch.arange(windows.size)
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = out, windows.size
+        over = over | ((at_PW < 0) | (at_PW >= side)).reshape(shape)
+    return over.flatten(rank).flatten(0, rank - 1).unsqueeze(1)
 
 
 # The blocks that a block-sparse pattern reads ─────────────────────────────────────────────────────────────────────────
