@@ -26,7 +26,7 @@ from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Unf
 from xfcost.mechanisms.low_rank import Inducing, LowRank, Nystrom
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.non_local import NonLocal, Sagan
-from xfcost.mechanisms.pooling import DecomposedBias, Pooling, WindowPooling
+from xfcost.mechanisms.pooling import Pooling, WindowPooling, decomposed_bias
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Rnn, Sum, first_state
 from xfcost.mechanisms.relative import Compressive, Relative
 from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg, squeezed
@@ -403,7 +403,7 @@ MORE_EXAMPLES: tuple[tuple[Any, Place], ...] = (
 # Docstrings whose tables are those of a kind too, of functions and classes that give some of its rows.
 FURTHER: dict[type[Component], tuple[object, ...]] = {
     Window: (scaled_cosine, log_cpb),
-    Pooling: (DecomposedBias,),
+    Pooling: (decomposed_bias,),
     LocalRelationEmbed: (LocalRelation,),
     Bottleneck: (squeezed,),
     InvertedResidual: (squeezed,),

@@ -185,7 +185,7 @@ def decomposed_bias(
         return None
     queries, keys = (spots(one) for one in sides)
     width = q.shape[-1] // options.heads
-    tables = weights.core.inner.tables
+    tables = weights.tables
     heads = []
     for head in range(options.heads):
         mine = q[..., head * width : (head + 1) * width]

@@ -171,9 +171,9 @@ class Concatenate(Program, Enter, frozen=True, kw_only=True, tag="concatenate"):
 
 def merged_neighbours(t: Functions, x: Tensor, *, sides: tuple[int, int]) -> Tensor:
     """2×2 neighbours concatenated, odd grids padded: (B, N, D) -> (B, ⌈N/4⌉, 4D)."""
-    x, odd = x.unflatten(1, sides), tuple(axis for axis, side in enumerate(sides, 1) if side % 2)
-    x = t.pad(x, odd, after=1) if odd else x
-    x = x.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (B, Y/2, 2, X/2, 2, D)
+    height, width = (ceil_div(side, 2) for side in sides)
+    x = t.pad_sides(x.unflatten(1, sides), [0, 0, 0, 2 * width - sides[1], 0, 2 * height - sides[0]])
+    x = x.unflatten(2, (width, 2)).unflatten(1, (height, 2))  # (B, Y/2, 2, X/2, 2, D)
     return x.permute(0, 1, 3, 4, 2, 5).flatten(3).flatten(1, 2)  # columns before rows, as Swin's weights have it
 
 

@@ -144,9 +144,7 @@ def cut_blocks(t: Functions, x: Tensor, *, blocks: Blocks, around: bool) -> Tens
 
     `around`: overlapping memory blocks, views of the padded frame where they are of one row: (B, N, D) -> (B, G, M, D).
     """
-    grid, sides = x.unflatten(1, blocks.sides), blocks.padding(around=around)
-    if any(sides):
-        grid = t.pad_sides(grid, sides)
+    grid = t.pad_sides(x.unflatten(1, blocks.sides), blocks.padding(around=around))
     return cut_memory(grid, blocks.reach if around else blocks.block, blocks.block)
 
 
@@ -328,7 +326,7 @@ def _available_block(unavailable: list[int], number: int) -> int:
 
 def zeros_after(t: Functions, x: Tensor, *, count: Number) -> Tensor:
     """Zeros behind the tokens: (B, N, D) -> (B, N', D)."""
-    return t.pad(x, 1, after=count) if count else x
+    return t.pad(x, 1, after=count)
 
 
 def gathered(t: Functions, blocks: Tensor, read: Tensor) -> Tensor:
@@ -338,5 +336,5 @@ def gathered(t: Functions, blocks: Tensor, read: Tensor) -> Tensor:
 
 def in_sequence(t: Functions, global_blocks: Tensor, edge: Tensor, middle: Tensor) -> Tensor:
     """Blocks in sequence order: global and edge ones (B, H, 2, T, K), U - 4 middle ones -> (B, H, U, T, K)."""
-    first, last = ((part.narrow(2, at, 1) for part in (global_blocks, edge)) for at in (0, 1))
-    return t.cat([*first, middle, *reversed([*last])], 2)
+    first, last = ([part.narrow(2, at, 1) for part in (global_blocks, edge)] for at in (0, 1))
+    return t.cat([*first, middle, *reversed(last)], 2)

@@ -233,7 +233,7 @@ def projected(t: Functions, x: Tensor, table: Tensor) -> Tensor:
 
 def zeros_before(t: Functions, x: Tensor, *, count: int) -> Tensor:
     """Zeros before the tokens: (B, N, D) -> (B, N', D)."""
-    return t.pad(x, 1, before=count) if count else x
+    return t.pad(x, 1, before=count)
 
 
 def segment_means(t: Functions, x: Tensor, *, count: int) -> Tensor:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
-from operator import mul
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
     Letter,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
     Side,
@@ -26,16 +23,20 @@ from xfcost.formulas.component import (
     Width,
     check_no_special_tokens,
 )
-from xfcost.formulas.conv_kernel import ConvKernel, per_axis, pooling
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.conv_kernel import ConvKernel, per_axis
 from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.letters import lettered
-from xfcost.formulas.mixers import NonCausalMixer, PooledHeads, cut, pooled_heads
-from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, move, on_raw_input
-from xfcost.formulas.tensors import copied
+from xfcost.formulas.mixers import NonCausalMixer
+from xfcost.formulas.rows import letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, RESIDUAL, Copy, Exchanged, Saved, Tensor, Tensors, merged_heads
+from xfcost.mechanisms.window import Cut, merged, partition
+from xfcost.program.attention import attend, join_heads, split_heads
+from xfcost.program.convolution import Convolution, Pool, in_rows, on_grid
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Symbolic, Tensor
+from xfcost.program.tape import Program, Tape
 
 # Decomposed relative position bias: the sum of one term per axis of the grid ─────────────────────────────────────────
 
@@ -48,7 +49,10 @@ def distances(queries: Sides, keys: Sides) -> Sides:
     return tuple(2 * greater(q, k) - 1 for q, k in zip(queries, keys, strict=True))
 
 
-class DecomposedBias(NamedTuple):
+def decomposed_bias(  # noqa: PLR0913 - what the bias depends on
+    t: Operations, q: Tensor, queries: Sides, keys: Sides, special: Number, *,
+    bound: bool, fused: bool, mixing: Mapping[str, Any],
+) -> Tensor:  # fmt: skip
     """Bias of query i and key j: Σ over the axes a of qᵢ·R^a[iₐ - jₐ] (Li et al. 2022, §4.1, equation 4).
 
     Q queries of each of G groups (windows), h heads of width d_k; kₐ keys and qₐ queries along axis a, K = Σ kₐ. Where
@@ -58,84 +62,94 @@ class DecomposedBias(NamedTuple):
         position_scores   G·h·Q·d_k·K MACs
         spread            the sum of the terms for all pairs, from the last axis on; none for special tokens
 
-    A `fused` kernel saves this bias for its backward pass. The tables' rows depend on the grid's sides: another
-    resolution needs other tables, which the public code interpolates linearly.
+    (B, G, H, e+P, K) -> (B, G, H, e+P, e+M). A `fused` kernel saves this bias for its backward pass. The tables' rows
+    depend on the grid's sides: another resolution needs other tables, which the public code interpolates linearly.
     """
+    rows, pairs = distances(queries, keys), list(zip(queries, keys, strict=True))
+    tables = [Weight((count, q.shape[-1]), name=f"axis_{axis}") for axis, count in enumerate(rows)]
+    numbered = [
+        Weight((m, n), Worked("windows:distance_rows", {"queries": m, "keys": n}), f"rows_{axis}", learns=False)
+        for axis, (m, n) in enumerate(pairs)
+    ]
+    title = "Relative positions along each axis"
+    looked: Any = t.leaf("tables", looked_up, weights=[*tables, *numbered], title=title, bound=bound)
+    axis_entries, spreads = prod(q.shape[1:-2]) * prod(queries) * sum(keys), len(keys) > 1 or bool(special)
+    facts = {"content_dependent": True, "matrix": matrix(axis_entries, saved=fused and not spreads), **mixing}
+    options = {"queries": queries, "special": special}
+    title = "Position scores QRᵀ, axis by axis"
+    terms: Any = t.leaf("position_scores", position_scores, q, *looked, options=options, title=title, **facts)
+    every = prod(q.shape[1:-2]) * (prod(queries) + special) * (prod(keys) + special)
+    facts = {"matrix": matrix(every, axis_entries, saved=fused) if spreads else None, **mixing}
+    title = "Add up the axes' scores for all pairs"
+    return t.leaf("spread", spread_over_pairs, *terms, options={"special": special}, title=title, **facts)
 
-    queries: Sides
-    keys: Sides
-    groups: Number
-    heads: Number
-    head_dim: Number
-    special: Number
-    bound: bool
-    fused: bool
-    of: str
-    """The queries: the row that wrote them."""
-    mixing: dict[str, Any]
 
-    def rows(self) -> Iterator[Operation]:
-        """Tables, scores of the axes, and their sum for all pairs."""
-        queries, keys, special, every = self.queries, self.keys, self.special, self.groups * self.heads
-        looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * self.head_dim
-        yield Operation(
-            path="tables",
-            title="Relative positions along each axis",
-            params=sum(distances(queries, keys)) * self.head_dim,
-            moved=looked_up,
-            once=True,
-            bound=self.bound,
-            tensors=Tensors((), self._tables(written=True), beside=True),
-        )
-        axis_entries = every * prod(queries) * sum(keys)
-        spreads = len(keys) > 1 or bool(special)  # else what it gives is a view of them
-        facts = {"content_dependent": True, "matrix": matrix(axis_entries, saved=self.fused and not spreads)}
-        facts["tensors"] = self._scores()
-        title, macs = "Position scores QRᵀ, axis by axis", axis_entries * self.head_dim
-        yield matmul("position_scores", title, macs, **facts | self.mixing)
-        additions = sum(list(accumulate(reversed(keys), mul))[1:])
-        pairs = every * (prod(queries) + special) * (prod(keys) + special)
-        terms = self._axis_scores(written=False)
-        tensors = Tensors(terms, (Tensor(OUTPUT, (pairs,), view_of=None if spreads else terms[0].name),))
-        yield Operation(
-            path="spread",
-            title="Add up the axes' scores for all pairs",
-            flops=every * prod(queries) * additions * FLOPS_PER_ELEMENT["add"],
-            moved=pairs if special else 0,
-            matrix=matrix(pairs, axis_entries, saved=self.fused) if spreads else None,
-            tensors=tensors,
-            **self.mixing,
-        )
+def looked_up(t: Functions, *held: Tensor) -> tuple[Tensor, ...]:
+    """Tables (R, K) of the axes and their rows' numbers (q, k) -> the row of each distance, (q, k, K) of each axis."""
+    tables, numbered = held[: len(held) // 2], held[len(held) // 2 :]
+    each = zip(tables, numbered, strict=True)
+    return tuple(t.take_rows(table, rows.flatten()).unflatten(0, rows.shape) for table, rows in each)
 
-    def _names(self, row: str, *, written: bool) -> list[str]:
-        """Names of a row's tensors, one per axis, where it writes them or they are read."""
-        return [OUTPUT if written else row, *(f"{row} {axis}" for axis in range(1, len(self.keys)))]
 
-    def _tables(self, *, written: bool) -> tuple[Tensor, ...]:
-        sides = zip(self._names("tables", written=written), self.queries, self.keys, strict=True)
-        return tuple(Tensor(name, (q, k, self.head_dim), once=True) for name, q, k in sides)
+def position_scores(
+    t: Functions, q: Tensor, *tables: Tensor, queries: Sides, special: Number
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """qᵢ·R[iₐ - jₐ] for every axis a: (…, e+P, K) -> one tensor (…, *queries, kₐ) per axis."""
+    grid = q.narrow(-2, special, prod(queries)).unflatten(-2, queries)
+    found = []
+    for axis, table in enumerate(tables, grid.dim() - 1 - len(queries)):
+        first = grid.movedim(axis, 0)
+        scores = first.flatten(1, -2) @ table.mT
+        found.append(scores.unflatten(1, first.shape[1:-1]).movedim(0, axis))
+    return tuple(found)
 
-    def _axis_scores(self, *, written: bool) -> tuple[Tensor, ...]:
-        shape = (self.groups, self.heads, prod(self.queries))
-        names = self._names("position_scores", written=written)
-        return tuple(Tensor(name, (*shape, k)) for name, k in zip(names, self.keys, strict=True))
 
-    def _scores(self) -> Tensors:
-        """A product per axis saves its table, and the queries with that axis first."""
-        tables, width = self._tables(written=False), self.heads * self.head_dim
-        queries = Tensor(self.of, (self.groups, prod(self.queries) + self.special, width))
-        saves = [Saved(self.of, table.name, self._axis_first(axis)) for axis, table in enumerate(tables)]
-        saves += [Saved(table.name, self.of) for table in tables]
-        return Tensors((queries, *tables), self._axis_scores(written=True), tuple(saves))
+def spread_over_pairs(t: Functions, *scores: Tensor, special: Number) -> Tensor:
+    """The sum of one term per axis for each pair, 0 for special tokens: (…, *queries, kₐ) each -> (…, e+P, e+M)."""
+    rank, total = len(scores), scores[-1]
+    for behind, term in enumerate(reversed(scores[:-1]), 1):
+        total = term.unflatten(-1, (-1, *[1] * behind)) + total.unsqueeze(-1 - behind)
+    bias = total.flatten(-rank).flatten(-1 - rank, -2)
+    return t.pad(bias, (-2, -1), before=special)
 
-    def _axis_first(self, axis: int) -> Copy:
-        """The copy of the queries whose `axis` comes first: batch, heads and the sides before it meet those after."""
-        before, side, after = self.queries[:axis], self.queries[axis], self.queries[axis + 1 :]
-        shape, every = (self.groups, prod(self.queries), self.heads * self.head_dim), self.groups * self.heads
-        if not after and not self.special:
-            return Exchanged(shape, (self.groups, self.heads), alone=True)
-        behind = (*before, *after) if self.special else after  # special tokens lie between heads and all sides
-        return merged_heads(shape, prod(behind), side + self.special, every * prod(before) if after else every)
+
+# Pools of attention heads on a grid, and windows of it: heads are pooled as samples ──────────────────────────────────
+
+
+class OverHeads(NamedTuple):
+    """A pool of each head's grid; special tokens pass unchanged: (B, H, e+N, K) -> (B, H, e+P, K)."""
+
+    pool: Convolution | Pool
+    grid: Grid
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        y: Symbolic = self.applied(t, partial(self.pool.traced, t), x)
+        return y
+
+    def applied(self, t: Any, pool: Callable[[Any], Any], x: Any) -> Any:
+        """The same, `pool` being what the pool does."""
+        special = self.grid.special
+        pooled = in_rows(pool(on_grid(x.narrow(2, special, self.grid.tokens).flatten(0, 1), self.grid.sides)))
+        pooled = pooled.unflatten(0, (-1, x.shape[1]))
+        return t.cat([x.narrow(2, 0, special), pooled], 2) if special else pooled
+
+
+def partition_heads(t: Functions, x: Tensor, *, cut: Cut) -> Tensor:
+    """(B, H, P, K) -> (B, G, H, T, K)."""
+    return partition(t, x.flatten(0, 1), cut=cut).unflatten(0, (-1, x.shape[1])).transpose(1, 2)
+
+
+def merge_heads(t: Functions, x: Tensor, *, cut: Cut) -> Tensor:
+    """The inverse of `partition_heads`: (B, G, H, T, K) -> (B, H, P, K)."""
+    return merged(t, x.transpose(1, 2).flatten(0, 1), cut=cut).unflatten(0, (-1, x.shape[2]))
+
+
+def with_queries(t: Functions, y: Tensor, q: Tensor, *, apart: Number) -> Tensor:
+    """y + q, except for the first `apart` tokens: (B, H, P, K)."""
+    if not apart:
+        return y + q
+    rest = y.shape[2] - apart
+    return t.cat([y.narrow(2, 0, apart), y.narrow(2, apart, rest) + q.narrow(2, apart, rest)], 2)
 
 
 # Tokens that queries read where queries and keys are pooled from a grid, axis by axis ────────────────────────────────
@@ -234,7 +248,7 @@ class PooledReads(NamedTuple):
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
 
 
-class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
+class Pooling(Program, NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     """Multi-head pooling attention (Fan et al. 2021, §3.1): softmax(P(Q) P(K)ᵀ/√d_k) P(V), P strided pools.
 
     N tokens on a grid of any rank come in, e special ones among them, width d; d' goes out (`out_width`), h heads of
@@ -349,7 +363,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         queries, keys = self.queries(grid), self.keys(grid)
         return Grid(queries, grid.special), Grid(keys, grid.special), (1,) * len(queries)
 
-    def skip(self, grid: Grid) -> ConvKernel | None:
+    def stream_pool(self, grid: Grid) -> ConvKernel | None:
         """The shortcut's max-pool of stride + 1 positions along strided axes; None without strides."""
         strides = per_axis(self.q_stride, len(grid.sides))
         if all(stride == 1 for stride in strides):
@@ -377,79 +391,61 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     def sources(self, place: Place) -> Sources:
         grid = place.grid
         products = self.pooled_reads(grid).products()
-        return Sources(lambda token: self.reads(grid, token), products=products, shortcut=self.skip(grid))
+        return Sources(lambda token: self.reads(grid, token), products=products, shortcut=self.stream_pool(grid))
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self.pooled_reads(grid).pairs()
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         grid, width = place.grid, self.width(place)
-        inner = self.inner(width)
-        queries, keys, counts = self.windows(grid)
-        yield linear("qkv", "Q, K, V projections", grid.total, place.dim, 3 * inner, bias=self.projection_bias)
-        for name, which in self._parts:
-            kernel = self.kernel(grid, which)
-            if kernel is not None:
-                yield from PooledHeads(name, self.function, kernel, grid, self.heads, inner, self.pool_letter).rows()
-        yield from self.partition(grid, inner)
-        mixing, operands = self.mixing(grid), self.operands(grid)
-        if self.bias == "decomposed":
-            yield from DecomposedBias(
-                queries=queries.sides,
-                keys=keys.sides,
-                groups=prod(counts),
-                heads=self.heads,
-                head_dim=inner // self.heads,
-                special=grid.special,
-                bound=self.window_side is None,
-                fused=place.fused,
-                of=operands[0],
-                mixing=mixing | {"reads_tokens": keys.total},
-            ).rows()
-        yield from DenseAttention(
-            queries=queries.total,
-            keys=keys.total,
-            groups=prod(counts),
-            heads=self.heads,
-            inner=inner,
-            pairs=None,  # a key that stands for several tokens makes no pair of tokens
-            fused=place.fused,
-            biased=self.bias == "decomposed",
-            bias=Tensor("spread", ()),
-            operands=operands,
-            gathered=operands[1] != "qkv",
-            gathered_queries=operands[0] != "qkv",
-            other_entries=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
-            **mixing,
-        ).rows()
-        yield from self.merge(grid, inner)
-        outputs = self.out(place)[0]
+        parts = t.linear("qkv", x, 3 * self.inner(width), bias=self.projection_bias).chunk(3, -1)
+        q, k, v = (
+            self._pooled(t, name, split_heads(part, self.heads), grid, which)
+            for (name, which), part in zip(self._parts, parts, strict=True)
+        )
+        y = self.attended(t, place, q, k, v)
         if self.residual_pooling != "none":
-            apart = outputs.special if self.residual_pooling == "grid" else 0
-            facts: dict[str, Any] = {"moved": outputs.total * inner if apart else 0}
-            shape = (outputs.total, inner)
-            facts["tensors"] = copied(shape, shape, BEFORE, self.pooled(grid)[0])
-            added = (outputs.total - apart) * inner
-            yield elementwise("add_queries", "Add the pooled queries", "add", added, **facts)
-        yield linear("out", "Output projection W_O", outputs.total, inner, width, bias=self.projection_bias)
+            options = {"apart": grid.special if self.residual_pooling == "grid" else 0}
+            y = t.leaf("add_queries", with_queries, y, q, options=options, title="Add the pooled queries")
+        return t.linear("out", join_heads(y), width, bias=self.projection_bias)
 
-    def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """Rows that cut queries, keys and values into windows; none by default."""
-        return iter(())
+    def _pooled(self, t: Operations, name: str, x: Tensor, grid: Grid, which: Literal["q", "kv"]) -> Tensor:
+        """A pool of each head, and after a convolution its norm: (B, H, e+N, K) -> (B, H, e+P, K)."""
+        kernel = self.kernel(grid, which)
+        if kernel is None:
+            return x
+        sides, width, window = kernel.out(grid.sides), x.shape[-1], prod(kernel.sides)
+        facts: dict[str, Any] = {"title": f"Pool {name.upper()} ({self.function})"}
+        if window != 1:  # a window of one token takes some of the tokens, and mixes none
+            letters = letter_power(self.pool_letter, len(kernel.sides))
+            facts |= {"mixing": "local", "reads": letters, "reads_tokens": window}
+            facts |= {"content_dependent": self.function == "max"}
+        if self.function == "conv":
+            pool: Convolution | Pool = Convolution(width, kernel, sides, groups=width, bias=False)
+        else:
+            pool = Pool(self.function, kernel, sides)
+        y = t.run(f"pool_{name}", OverHeads(pool, grid), x, **facts)
+        return t.norm(f"norm_{name}", y, "layer_norm") if self.function == "conv" else y
 
-    def merge(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """Rows that merge the windows; none by default."""
-        return iter(())
+    def attended(self, t: Operations, place: Place, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attention of each query to each key: (B, H, P, K), (B, H, M, K) twice -> (B, H, P, K)."""
+        return self.core(t, place, q, k, v)
 
-    def pooled(self, grid: Grid) -> tuple[str, str, str]:
-        """The rows that give queries, keys and values their last form before attention, or its windows."""
-        last = "norm" if self.function == "conv" else "pool"
-        row = {name: "qkv" if self.kernel(grid, which) is None else f"{last}_{name}" for name, which in self._parts}
-        return row["q"], row["k"], row["v"]
-
-    def operands(self, grid: Grid) -> tuple[str, str, str]:
-        """The rows that give queries, keys and values to attention."""
-        return self.pooled(grid)
+    def core(self, t: Operations, place: Place, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The same of each window: (B, [G,] H, P, K), (B, [G,] H, M, K) twice -> (B, [G,] H, P, K)."""
+        queries, keys, counts = self.windows(place.grid)
+        mixing, bias = self.mixing(place.grid), None
+        if self.bias == "decomposed":
+            facts = mixing | {"reads_tokens": keys.total}
+            bias = decomposed_bias(
+                t, q, queries.sides, keys.sides, place.grid.special,
+                bound=self.window_side is None, fused=place.fused, mixing=facts,
+            )  # fmt: skip
+        entries = prod(counts) * self.heads * queries.total * keys.total
+        return attend(
+            t, q, k, v, fused=place.fused, mixing=mixing, bias=bias, other_entries=0 if bias is None else entries,
+            pairs=None,  # a key that stands for several tokens makes no pair of tokens
+        )  # fmt: skip
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
         """Mixing kind and reads."""
@@ -460,27 +456,16 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         strided = [stride for stride in per_axis(self.kv_stride, len(grid.sides)) if stride != 1]
         return f"/{letter_power('l', len(strided))}" if strided else ""
 
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        grid, width = place.grid, self.width(place)
+    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
+        width, kernel = self.width(place), self.stream_pool(place.grid)
         if width != place.dim:
-            yield on_raw_input(
-                linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
-            )
-        kernel = self.skip(grid)
-        if kernel is not None:
-            outputs_per_head = prod(kernel.out(grid.sides))
-            row = pooling("residual_pool", "max", kernel, outputs_per_head * width)
-            moved = (outputs_per_head + grid.special) * width if grid.special else 0
-            of = RESIDUAL if width == place.dim else "residual_projection"
-            pooled = sum(1 for side in kernel.sides if side > 1)
-            yield msgspec.structs.replace(
-                row,
-                title="Pool the residual stream",
-                tensors=pooled_heads(of, "max", grid, outputs_per_head, 1, width),
-                moved=moved,
-                content_dependent=True,
-                reads=letter_power(self.pool_letter, pooled),
-            )
+            x = t.linear("residual_projection", given, width)
+        if kernel is None:
+            return x
+        pool = OverHeads(Pool("max", kernel, kernel.out(place.grid.sides)), place.grid)
+        reads = letter_power(self.pool_letter, sum(1 for side in kernel.sides if side > 1))
+        facts = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides), "content_dependent": True}
+        return t.run("residual_pool", pool, x.unsqueeze(1), title="Pool the residual stream", **facts).squeeze(1)
 
     def notes(self, place: Place) -> Iterator[str]:
         grid = place.grid
@@ -566,25 +551,19 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         )
         return query_sides, key_sides
 
-    def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        query_sides, key_sides = self.padded(grid)
-        for name, sides, padded in (
-            ("q", self.queries(grid), query_sides),
-            ("k", self.keys(grid), key_sides),
-            ("v", self.keys(grid), key_sides),
-        ):
-            moved = 0 if padded == sides else prod(padded) * inner
-            pooled = dict(zip("qkv", self.pooled(grid), strict=True))[name]
-            tensors = cut(pooled, sides, padded, self.windows(grid)[2], inner)
-            yield move(f"partition_{name}", f"Cut {name.upper()} into windows", moved, tensors=tensors)
-
-    def merge(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        sides, (padded, _) = self.queries(grid), self.padded(grid)
-        tensors = cut(BEFORE, padded, sides, self.windows(grid)[2], inner)
-        yield move("merge", "Join windows, crop", symbol="", tensors=tensors)
-
-    def operands(self, grid: Grid) -> tuple[str, str, str]:
-        return "partition_q", "partition_k", "partition_v"
+    def attended(self, t: Operations, place: Place, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        grid, still = place.grid, (0,) * len(place.grid.sides)
+        (queries, keys, _), (padded, padded_keys) = self.windows(grid), self.padded(grid)
+        of_queries = Cut(self.queries(grid), padded, queries.sides, still)
+        of_keys = Cut(self.keys(grid), padded_keys, keys.sides, still)
+        cuts = (("q", q, of_queries), ("k", k, of_keys), ("v", v, of_keys))
+        titles = {name: f"Cut {name.upper()} into windows" for name, _, _ in cuts}
+        parts = (
+            t.leaf(f"partition_{name}", partition_heads, x, options={"cut": cut}, title=titles[name])
+            for name, x, cut in cuts
+        )
+        y = self.core(t, place, *parts)
+        return t.leaf("merge", merge_heads, y, options={"cut": of_queries}, title="Join windows, crop", symbol="")
 
     def observed(self, place: Place) -> Observed:
         return Observed(whole=self.window, letters={"K": "W", "/l²": ""})

@@ -187,7 +187,7 @@ def band_sum(
 
 def zeros_behind(t: Functions, x: Tensor, *, count: Number) -> Tensor:
     """(…, N, D) -> (…, N', D)."""
-    return t.pad(x, -2, after=count) if count else x
+    return t.pad(x, -2, after=count)
 
 
 def joined(t: Functions, first: Tensor, second: Tensor) -> Tensor:

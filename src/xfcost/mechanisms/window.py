@@ -160,13 +160,17 @@ def partition(t: Functions, x: Tensor, *, cut: Cut) -> Tensor:
     """(B, N, D) -> (B, G, T, D)."""
     x, axes = x.unflatten(1, cut.sides), range(1, len(cut.sides) + 1)
     more = [padded - side for side, padded in zip(cut.sides, cut.padded, strict=True)]
-    if any(more):
-        x = t.pad_sides(x, [0, 0, *(zeros for side in reversed(more) for zeros in (0, side))])
+    x = t.pad_sides(x, [0, 0, *(zeros for side in reversed(more) for zeros in (0, side))])
     if any(cut.shifts):
         x = x.roll([-shift for shift in cut.shifts], list(axes))
-    rank = len(cut.sides)
+    return in_windows(x, cut.counts, cut.window)
+
+
+def in_windows(x: Tensor, counts: Sequence[Number], window: Sequence[Number]) -> Tensor:
+    """A grid of whole windows, cut: (B, *sides, D) -> (B, G, T, D)."""
+    rank = len(window)
     for side in reversed(range(rank)):
-        x = x.unflatten(1 + side, (cut.counts[side], cut.window[side]))
+        x = x.unflatten(1 + side, (counts[side], window[side]))
     x = x.permute(0, *(1 + 2 * side for side in range(rank)), *(2 + 2 * side for side in range(rank)), 2 * rank + 1)
     return x.flatten(1 + rank, 2 * rank).flatten(1, rank)
 

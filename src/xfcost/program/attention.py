@@ -45,8 +45,9 @@ def grouped_heads(
 
 
 def attend(  # noqa: PLR0913 - the options of the formula
-    t: Operations, q: Tensor, k: Tensor, v: Tensor, *, fused: bool, pairs: Number, mixing: Mapping[str, Any] = GLOBAL,
-    bias: Tensor | None = None, causal: bool = False, mask: Callable[..., Tensor] | None = None,
+    t: Operations, q: Tensor, k: Tensor, v: Tensor, *, fused: bool, pairs: Number | None,
+    mixing: Mapping[str, Any] = GLOBAL, bias: Tensor | None = None, causal: bool = False,
+    mask: Callable[..., Tensor] | None = None,
     scaled_by: Number | None = None, scaled: bool = True, shared: Number = 1, other_entries: Number = 0,
     inside: tuple[Callable[..., Tensor], Callable[..., Tensor]] | None = None,
 ) -> Tensor:  # fmt: skip
@@ -70,7 +71,10 @@ def attend(  # noqa: PLR0913 - the options of the formula
     *around, heads, queries, width = q.shape
     keys, groups = k.shape[-2], prod(around[1:])
     facts: dict[str, Any] = {"reads_tokens": keys, "heads": heads} | dict(mixing)
-    core = {"core": AttentionCore(groups * heads // shared, queries * shared, keys, width, v.shape[-1]), "pairs": pairs}
+    core: dict[str, Any] = {
+        "core": AttentionCore(groups * heads // shared, queries * shared, keys, width, v.shape[-1]),
+        "pairs": pairs,
+    }
     factor = float(scaled_by or width) ** -0.5 if scaled else None
     if fused:
         of_pairs = {name: fact for name, fact in facts.items() if name != "heads"}
@@ -176,6 +180,8 @@ def _fused(
     first, sizes = 0, (batch, groups)
     if bias is not None and not bias.is_floating_point() and bias.dim() == 4:  # noqa: PLR2004
         given = (bias.expand(batch, *bias.shape).flatten(0, 1),)
+    elif bias is not None and bias.dim() == q.dim():  # of each sample
+        given = (bias.flatten(0, 1),)
     elif bias is not None:
         given = (bias.expand(groups, heads, -1, -1).flatten(0, 1),)
         first, sizes = 1, (groups, heads)

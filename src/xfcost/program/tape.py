@@ -228,15 +228,18 @@ class Tape(Operations):
     def pad_sides(self, x: Symbolic, sides: Sequence[Number]) -> Symbolic:
         more = [one + other for one, other in zip(sides[::2], sides[1::2], strict=True)][::-1]
         first = x.ndim - len(more)
-        padded = tuple(size + n for size, n in zip(x.shape[first:], more, strict=True))
-        return self.call("aten::constant_pad_nd", (x,), (*x.shape[:first], *padded))
+        padded = (*x.shape[:first], *(size + n for size, n in zip(x.shape[first:], more, strict=True)))
+        return self._padded(x, padded, *sides)
 
     def pad(
         self, x: Symbolic, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0
     ) -> Symbolic:  # fmt: skip
         axes = [axis % x.ndim for axis in (dim if isinstance(dim, tuple) else (dim,))]
         shape = [before + size + after if axis in axes else size for axis, size in enumerate(x.shape)]
-        return self.call("aten::constant_pad_nd", (x,), tuple(shape))
+        return self._padded(x, tuple(shape), before, after)
+
+    def _padded(self, x: Symbolic, shape: Shape, *zeros: Number) -> Symbolic:
+        return self.call("aten::constant_pad_nd", (x,), shape) if any(zeros) else x.view_of(shape, x.strides)
 
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""

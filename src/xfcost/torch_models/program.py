@@ -6,7 +6,7 @@ leaf is its module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -19,6 +19,7 @@ from xfcost.formulas.component import Component, Place, SubLayer, single_token
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.mechanisms.local_attention import GatheredWindows
+from xfcost.mechanisms.pooling import OverHeads
 from xfcost.program.convolution import AdaptiveMean, Convolution, GridNorm, Pool, Window
 from xfcost.program.leaves import (
     Absorbed,
@@ -69,7 +70,7 @@ class Functions:
         axes = [axis % x.dim() for axis in (dim if isinstance(dim, tuple) else (dim,))]
         # torch takes (before, after) of each axis, last axis first
         each = [(before, after) if axis in axes else (0, 0) for axis in reversed(range(min(axes), x.dim()))]
-        return F.pad(x, [one for both in each for one in both])
+        return Functions.pad_sides(x, [one for both in each for one in both])
 
     @staticmethod
     def arange(count: int, like: Tensor) -> Tensor:
@@ -77,7 +78,10 @@ class Functions:
 
     steps = range
 
-    pad_sides = staticmethod(F.pad)
+    @staticmethod
+    def pad_sides(x: Tensor, sides: Sequence[int]) -> Tensor:
+        return F.pad(x, [*sides]) if any(sides) else x
+
     normalize = staticmethod(partial(F.normalize, dim=-1))
 
     @staticmethod
@@ -136,8 +140,9 @@ def _drawn(shape: tuple[Any, ...], init: str | float) -> nn.Parameter:
 
 
 def _worked(worked: Worked) -> Tensor:
+    """The numbers, on the device where tensors are made now."""
     found: Tensor = named(worked.function)(**worked.options)
-    return found
+    return found.to(torch.empty(0).device)
 
 
 _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {
@@ -146,6 +151,15 @@ _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {
     "sigmoid": nn.Sigmoid,
     "tanh": nn.Tanh,
 }
+
+
+def _over_heads(leaf: OverHeads, x: Symbolic) -> nn.Module:
+    """The module of a pool, which is given the grid of each head."""
+    module: nn.Module = MODULES[type(leaf.pool)](leaf.pool, x.transpose(1, -1))
+    module.forward = partial(leaf.applied, Functions, module.forward)
+    return module
+
+
 # Of a kind of leaf and the symbolic tensors that enter it: its module. That of a function has the shared tables too.
 MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Linear: lambda leaf, x: leaves.Linear(x.shape[-1], leaf.outputs, bias=leaf.bias),
@@ -165,6 +179,7 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     ),
     AdaptiveMean: lambda leaf, _: leaves.Leaf(convolution.adaptive_mean, sides=leaf.sides),
     GatheredWindows: lambda leaf, _: windows.Gather(leaf.windows, leaf.groups, filled=leaf.filled),
+    OverHeads: _over_heads,
     GridNorm: lambda _, x: norms.GridNorm(x.shape[1]),
     Window: lambda leaf, x: cache.ConvState(x.shape[0], leaf.taps, x.shape[-1], dilation=leaf.dilation),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),

@@ -20,7 +20,7 @@ from xfcost.formulas.banded_attention import Blocks
 from xfcost.mechanisms import blockwise
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.local_attention import Neighbourhood
-from xfcost.mechanisms.window import Cut, partition
+from xfcost.mechanisms.window import in_windows
 
 NOWHERE = -1  # the position of padding keys
 
@@ -250,6 +250,14 @@ def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tupl
             shape = [1] * (len(padded) + 2)
             shape[axis + 1] = side
             region = region * 3 + along.reshape(shape)
-        cut: Any = partition(None, region.flatten(1, -2), cut=Cut(padded, padded, window, (0,) * len(padded)))  # type: ignore[arg-type]
+        counts = [side // w for side, w in zip(padded, window, strict=True)]
+        cut: Any = in_windows(region, counts, window)
         region_GT = cut[0, :, :, 0]
         return region_GT[:, None, :, None] != region_GT[:, None, None, :]
+
+
+def distance_rows(queries: int, keys: int) -> Tensor:
+    """The distance from key j to query i in steps of the finer grid, rounded down; the least is 0: (q, k)."""
+    with torch.device("cpu"):
+        at_q1, at_k = torch.arange(queries)[:, None], torch.arange(keys)
+        return (at_q1 * keys + (keys - 1 - at_k) * queries).div(min(queries, keys), rounding_mode="floor")
