@@ -115,11 +115,6 @@ def by_element(work: str, elements: Number, names: tuple[str, ...]) -> Tensors |
     return Tensors(reads, (Tensor(OUTPUT, (elements,), like=names[0]),), saves, makes)
 
 
-def scaled_by_weights(elements: Number) -> Tensors:
-    """A factor per column that is learned: x is saved for its gradient."""
-    return Tensors((Tensor(BEFORE, (elements,)),), (Tensor(OUTPUT, (elements,)),), (Saved(BEFORE),))
-
-
 def normed(kind: str, tokens: Number, width: Number) -> Tensors:
     """A norm of the row before.
 

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
     Mixer,
     NormKind,
     Number,
-    Operation,
     Place,
     Side,
     Width,
     check_divides,
 )
-from xfcost.formulas.conv_kernel import ConvKernel, kernel_of, pooling, unread_note
+from xfcost.formulas.conv_kernel import ConvKernel, kernel_of, unread_note
 from xfcost.formulas.grid_axes import numbers
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, letter_power, linear, norm, on_raw_input
-from xfcost.formulas.tensors import of_grid, of_input, reading, scaled_by_weights
-from xfcost.ledger.tensors import INPUT
+from xfcost.formulas.rows import letter_power
+from xfcost.program import convolution
+from xfcost.program.attention import attend
+from xfcost.program.leaves import Weight
+from xfcost.program.operations import Operations
+from xfcost.program.residual import scaled
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class PooledKeyMixer(Mixer, frozen=True, kw_only=True):
+class PooledKeyMixer(Program, Mixer, frozen=True, kw_only=True):
     """A mixer whose keys and values can be max-pooled, in disjoint pools; a rest at the far border is left out."""
 
     if TYPE_CHECKING:
@@ -69,12 +72,25 @@ class PooledKeyMixer(Mixer, frozen=True, kw_only=True):
         kernel = self.key_pool(grid)
         return grid.total * self.key_count(grid) * (1 if kernel is None else prod(kernel.sides))
 
-    def pool_row(self, path: str, title: str, kernel: ConvKernel, grid: Grid, width: Number) -> Operation:
-        """The max-pool of `width` channels: local, content-dependent mixing."""
-        letters = letter_power("W", sum(side != 1 for side in kernel.sides))
-        read = {"mixing": "local", "reads": letters, "reads_tokens": prod(kernel.sides)}
-        row = pooling(path, "max", kernel, self.key_count(grid) * width, grid.total * width)
-        return msgspec.structs.replace(row, title=title, content_dependent=True, **read)
+    def pooled(self, t: Operations, name: str, x: Tensor, place: Place) -> Tensor:
+        """x max-pooled, or as it is: local, content-dependent mixing."""
+        kernel, sides = self.key_pool(place.grid), place.grid.sides
+        if kernel is None:
+            return x
+        facts: dict[str, Any] = {"mixing": "local", "content_dependent": True, "reads_tokens": prod(kernel.sides)}
+        facts["reads"] = letter_power("W", sum(side != 1 for side in kernel.sides))
+        grid = convolution.on_grid(x, sides)
+        return convolution.in_rows(convolution.pool(t, name, grid, "max", kernel, kernel.out(sides), **facts))
+
+    def attended(
+        self, t: Operations, q: Tensor, k: Tensor, v: Tensor, place: Place, *, scaled: bool = True
+    ) -> Tensor:  # fmt: skip
+        """Attention with one head: (B, N, K), (B, M, K), (B, M, V) -> (B, N, V)."""
+        # a pooled key stands for several tokens: entries are no pairs of tokens then
+        pairs = self.pairs(place.grid) if self.key_pool(place.grid) is None else None
+        mixing = {"mixing": "global", "reads": self.keys_in_letters(place.grid)}
+        q, k, v = (part.unsqueeze(1) for part in (q, k, v))
+        return attend(t, q, k, v, fused=place.fused, pairs=pairs, mixing=mixing, scaled=scaled).squeeze(1)
 
     def notes(self, place: Place) -> Iterator[str]:
         kernel = self.key_pool(place.grid)
@@ -122,22 +138,21 @@ class NonLocal(PooledKeyMixer, frozen=True, kw_only=True, tag="non_local"):
             )
         super().check(place)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
-        kernel, m = self.key_pool(place.grid), self.key_count(place.grid)
-        yield of_grid(on_raw_input(linear("theta", "θ, queries", n, d, inner, bias=bias)), INPUT, n, d)
-        if kernel is not None:
-            yield of_input(self.pool_row("pool", "Max-pool for keys and values", kernel, place.grid, d))
-        read = INPUT if kernel is None else "pool"
-        yield of_grid(on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias)), read, m, d)
-        yield of_grid(on_raw_input(linear("g", "g, values", m, d, inner, bias=bias)), read, m, d)
-        # a pooled key stands for several tokens: entries are no pairs of tokens then
-        pairs = self.pairs(place.grid) if kernel is None else None
-        operands, reads = ("theta", "phi", "g"), self.keys_in_letters(place.grid)
-        core = DenseAttention(n, m, 1, inner, pairs, fused=place.fused, reads=reads, operands=operands)
-        yield from core.rows()
-        yield linear("w_z", "Output W_z", n, inner, d, bias=bias)
-        yield from norm(self.norm, "norm", n, d)
+    titles: ClassVar[Mapping[str, str]] = {
+        "theta": "θ, queries",
+        "pool": "Max-pool for keys and values",
+        "phi": "φ, keys",
+        "g": "g, values",
+        "w_z": "Output W_z",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner, bias = self.inner(place.dim), self.projection_bias
+        q = t.linear("theta", x, inner, bias=bias)
+        read = self.pooled(t, "pool", x, place)
+        k, v = t.linear("phi", read, inner, bias=bias), t.linear("g", read, inner, bias=bias)
+        y = t.linear("w_z", self.attended(t, q, k, v, place), place.dim, bias=bias)
+        return t.norm("norm", y, self.norm)
 
 
 class Sagan(PooledKeyMixer, frozen=True, kw_only=True, tag="sagan"):
@@ -183,21 +198,21 @@ class Sagan(PooledKeyMixer, frozen=True, kw_only=True, tag="sagan"):
             )
         super().check(place)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, n, d = place.grid, place.grid.total, place.dim
-        inner, values, kernel = d // self.reduction, d // self.value_reduction, self.key_pool(grid)
-        yield of_grid(on_raw_input(linear("f", "f, queries", n, d, inner, bias=False)), INPUT, n, d)
-        yield of_grid(on_raw_input(linear("g", "g, keys", n, d, inner, bias=False)), INPUT, n, d)
-        yield of_grid(on_raw_input(linear("h", "h, values", n, d, values, bias=False)), INPUT, n, d)
-        if kernel is not None:
-            yield reading(self.pool_row("pool_keys", "Max-pool keys", kernel, grid, inner), "g")
-            yield reading(self.pool_row("pool_values", "Max-pool values", kernel, grid, values), "h")
-        # a pooled key stands for several tokens: entries are no pairs of tokens then
-        pairs, m = self.pairs(grid) if kernel is None else None, self.key_count(grid)
-        operands = ("f", "g", "h") if kernel is None else ("f", "pool_keys", "pool_values")
-        core = DenseAttention(n, m, 1, inner, pairs, fused=place.fused, values=values, scaled=False)
-        yield from msgspec.structs.replace(core, reads=self.keys_in_letters(grid), operands=operands).rows()
-        if self.output_projection:
-            yield linear("v", "v, output", n, values, d, bias=False)
-        gamma = elementwise("gamma", "Scale by γ", "multiply", n * d, tensors=scaled_by_weights(n * d))
-        yield msgspec.structs.replace(gamma, params=1)
+    titles: ClassVar[Mapping[str, str]] = {
+        "f": "f, queries",
+        "g": "g, keys",
+        "h": "h, values",
+        "pool_keys": "Max-pool keys",
+        "pool_values": "Max-pool values",
+        "v": "v, output",
+        "gamma": "Scale by γ",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        d, keys = place.dim, place.dim // self.reduction
+        q, k = t.linear("f", x, keys, bias=False), t.linear("g", x, keys, bias=False)
+        v = t.linear("h", x, d // self.value_reduction, bias=False)
+        k, v = self.pooled(t, "pool_keys", k, place), self.pooled(t, "pool_values", v, place)
+        y = self.attended(t, q, k, v, place, scaled=False)
+        y = t.linear("v", y, d, bias=False) if self.output_projection else y
+        return t.leaf("gamma", scaled, y, weights=(Weight((1,), "ones"),))

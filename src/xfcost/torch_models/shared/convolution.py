@@ -89,17 +89,6 @@ class GridPooling(nn.Module):
         return pool(x_BDYX, *window, ceil_mode=self.last, count_include_pad=self.count_padding)
 
 
-class TokenPooling(GridPooling):
-    """`GridPooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
-
-    def __init__(self, sides: tuple[int, ...], form: str, kernel: ConvKernel, *, count_padding: bool = True) -> None:
-        super().__init__(form, kernel, count_padding=count_padding)
-        self.sides = sides
-
-    def forward(self, x: Tensor) -> Tensor:
-        return in_rows(super().forward(on_grid(x, self.sides)))
-
-
 def adaptive_mean(x_BDYX: Tensor, *, sides: tuple[int, ...]) -> Tensor:
     """Mean pooling to a P×P grid: (B, D, Y, X) -> (B, D, P, P)."""
     pools: Any = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
