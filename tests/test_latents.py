@@ -332,7 +332,7 @@ def copied(live: nn.Module, weights: dict[str, Tensor]) -> None:
     for prefix, (stage, seeds) in stem_layers.items():
         entry = stage.enter[0]
         entry.seeds.weight.copy_(left.pop(seeds)[None])
-        attention((entry.seeds_norm, entry.tokens_norm), entry.inner, prefix, cross=True)
+        attention((entry.seeds_norm, entry.tokens_norm), entry, prefix, cross=True)
         mlp(stage.run[0][0], prefix)
     for number in range(LAYERS):
         mixer, feed = first.run[1 + number]

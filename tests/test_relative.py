@@ -51,14 +51,16 @@ def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) ->
     module = twin_of(component, at(5, fused=fused))
     x_BND, memory_BPD = noise(2, 5, 6), noise(2, component.memory, 6, seed=2)
     plain = with_memory(options_of(component), given(module), x_BND, memory_BPD)
-    torch.testing.assert_close(module(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
     assert not torch.allclose(module(x_BND), plain)  # it is no zeros
+    module.memory_1PD = memory_BPD
+    torch.testing.assert_close(module(x_BND), plain, rtol=1e-11, atol=1e-12)
 
 
 def test_a_memory_gets_no_gradient() -> None:
     module = twin_of(Relative(heads=2, causal=True, memory=4), at(5))
     x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
-    module(x_BND, memory_BPD).sum().backward()
+    module.memory_1PD = memory_BPD
+    module(x_BND).sum().backward()
     assert x_BND.grad is not None
     assert memory_BPD.grad is None
 
@@ -70,7 +72,8 @@ def test_two_segments_are_one_long_pass_through_a_layer() -> None:
     )
     half.load_state_dict(whole.state_dict())
     x_BND = noise(2, 10, 6)
-    torch.testing.assert_close(half(x_BND[:, 5:], x_BND[:, :5]), whole(x_BND)[:, 5:], rtol=1e-11, atol=1e-12)
+    half.memory_1PD = x_BND[:, :5]
+    torch.testing.assert_close(half(x_BND[:, 5:]), whole(x_BND)[:, 5:], rtol=1e-11, atol=1e-12)
 
 
 # transformers 4.57.6 (deprecated.transfo_xl), FlopCounterMode/2: embedding and layers, with queries of the memory.
@@ -127,8 +130,8 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
     table, layer = live.model.shared["biases"].weight, live.model.get_submodule("streams.0.stages.0.run.3.0.inner")
     table.copy_(torch.arange(12.0).reshape(2, 6))
     zeros = torch.zeros(1, 1, 6)
-    assert torch.equal(layer.core.content_bias(zeros).flatten(), torch.arange(6.0))
-    assert torch.equal(layer.core.position_bias(zeros).flatten(), torch.arange(6.0) + 6)
+    assert torch.equal(layer.content_bias(zeros).flatten(), torch.arange(6.0))
+    assert torch.equal(layer.position_bias(zeros).flatten(), torch.arange(6.0) + 6)
 
 
 # Compressive attention ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,10 +168,14 @@ def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Te
 )
 def test_segments_go_on_as_the_paper_s_algorithm_does(component: Compressive) -> None:
     module, segments = twin_of(component, at(4)), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
-    past = module.standing(segments[0])
     for x_BND, plain in zip(segments, by_algorithm_1(component, module, segments), strict=True):
-        torch.testing.assert_close(module(x_BND, past), plain, rtol=1e-11, atol=1e-12)
-        past = module.remember(x_BND, past)
+        torch.testing.assert_close(module(x_BND), plain, rtol=1e-11, atol=1e-12)
+        # the next segment finds what this one has made of the compressed memory, and the memory behind it
+        memory, evicted = (part.expand(2, -1, -1) for part in (module.memory_1PD, module.evicted_1ND))
+        new = compressed_once(options_of(component), given(module), evicted)
+        slots = torch.cat([memory[:, : component.compressed_memory], new], dim=1)[:, -component.compressed_memory :]
+        kept = torch.cat([memory[:, component.compressed_memory :], x_BND], dim=1)
+        module.evicted_1ND, module.memory_1PD = kept[:, :4], torch.cat([slots, kept[:, 4:]], dim=1)
 
 
 def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> None:

@@ -171,7 +171,8 @@ def relative(options: Options, place: Place, weights: Weights, x: Tensor) -> Ten
 
     With the memory that stands in the module; nothing is learned through it.
     """
-    return with_memory(options, weights, x, weights.memory_1PD.expand(len(x), -1, -1))
+    memory = weights.memory_1PD.expand(len(x), -1, -1) if options.memory else x[:, :0]
+    return with_memory(options, weights, x, memory)
 
 
 def with_memory(options: Options, weights: Weights, x: Tensor, memory: Tensor) -> Tensor:
@@ -179,13 +180,13 @@ def with_memory(options: Options, weights: Weights, x: Tensor, memory: Tensor) -
     past, tokens = memory.shape[1], x.shape[1]
     q = linear(weights.q, x)
     k, v = thirds(weights.kv, torch.cat([memory, x], 1), 2)
-    u, w = weights.core.content_bias.weight[0], weights.core.position_bias.weight[0]
+    u, w = weights.content_bias.weight[0], weights.position_bias.weight[0]
     heads = []
     for mine in torch.arange(q.shape[-1]).chunk(options.heads):
         rows = []
         for i in range(tokens):
             keys = list(range(past + i + 1 if options.causal else past + tokens))
-            r = torch.stack([encoding(past + i - j, x.shape[-1]) for j in keys]) @ weights.core.r.weight[mine].T
+            r = torch.stack([encoding(past + i - j, x.shape[-1]) for j in keys]) @ weights.r.weight[mine].T
             here, there = q[:, i, mine], k[:, keys][..., mine]
             content = torch.einsum("bk,bmk->bm", here, there) + there @ u[mine]
             position = here @ r.T + r @ w[mine]
@@ -242,7 +243,7 @@ def funnel(options: Options, place: Place, weights: Weights, x: Tensor) -> Tenso
     heads = []
     for mine in torch.arange(q.shape[-1]).chunk(options.heads):
         parts = q[..., mine], k[..., mine], v[..., mine]
-        heads.append(head(options, weights.core, mine, parts, (query_at, key_at), place.dim))
+        heads.append(head(options, weights, mine, parts, (query_at, key_at), place.dim))
     return linear(weights.out, torch.cat(heads, -1))
 
 
@@ -259,23 +260,23 @@ def pool(options: Options, x: Tensor) -> Tensor:
 
 def head(
     options: Options,
-    core: Weights,
+    weights: Weights,
     mine: Tensor,
     parts: tuple[Tensor, Tensor, Tensor],
     stands: tuple[list[int], list[int]],
     dim: int,
 ) -> Tensor:
     q, k, v = parts
-    u, w = core.content_bias.weight[0, mine], core.position_bias.weight[0, mine]
+    u, w = weights.content_bias.weight[0, mine], weights.position_bias.weight[0, mine]
     answers = []
     for i, at in enumerate(stands[0]):
         scores = []
         for j, other in enumerate(stands[1]):
             score = (q[:, i] + u) * k[:, j]
             if not (options.separate_cls and 0 in (i, j)):
-                score = score + (q[:, i] + w) * (core.r.weight[mine] @ encoding(at - other, dim))
+                score = score + (q[:, i] + w) * (weights.r.weight[mine] @ encoding(at - other, dim))
                 if options.token_types:
-                    score = score + (q[:, i] + core.type_bias.weight[0, mine]) * core.types.weight[1, mine]
+                    score = score + (q[:, i] + weights.type_bias.weight[0, mine]) * weights.types.weight[1, mine]
             scores.append(score.sum(-1) / math.sqrt(len(mine)))
         answers.append(torch.einsum("bm,bmk->bk", torch.stack(scores, -1).softmax(-1), v))
     return torch.stack(answers, 1)

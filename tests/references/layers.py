@@ -323,11 +323,11 @@ def pooling_attention(options: Options, place: Place, weights: Weights, x: Tenso
     """Seeds ask the tokens, and are joined with what they read (Lee et al. 2019, equation 11)."""
     seeds, how = weights.seeds.weight.repeat(len(x), 1, 1), options.residual
     if how == "none":
-        return multihead(weights.inner, seeds, x, options.heads)
+        return multihead(weights, seeds, x, options.heads)
     if how.place == "pre":
         asking, asked = normed(how.norm, weights.seeds_norm, seeds), normed(how.norm, weights.tokens_norm, x)
-        return seeds + multihead(weights.inner, asking, asked, options.heads)
-    read = multihead(weights.inner, seeds, x, options.heads)
+        return seeds + multihead(weights, asking, asked, options.heads)
+    read = multihead(weights, seeds, x, options.heads)
     if how.place == "post":
         return normed(how.norm, weights.norm, seeds + read)
     return seeds + normed(how.norm, weights.norm, read)

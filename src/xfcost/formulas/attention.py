@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import MultiHead, Number, Operation, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import elementwise, linear, matmul, move, precomputed_in_decode, with_gradient_operands
-from xfcost.formulas.tensors import NOTHING, Shape, expanding, product, reading, view
-from xfcost.ledger.accounts import Cached
+from xfcost.formulas.rows import matmul
+from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
 from xfcost.ledger.operation import Mixing
 from xfcost.ledger.tensors import (
     BEFORE,
-    INPUT,
-    MEMORY,
     OUTPUT,
     Copy,
     Exchanged,
     Saved,
-    Strided,
     Tensor,
     Tensors,
     merged_heads,
@@ -80,14 +76,6 @@ def with_mask(row: Operation, mask: Tensor) -> Operation:
     made = Tensor("mask", mask.shape, once=mask.once)
     tensors = msgspec.structs.replace(row.tensors, reads=(*row.tensors.reads, mask), makes=(*row.tensors.makes, made))
     return msgspec.structs.replace(row, tensors=tensors)
-
-
-def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:
-    """A bias that is masked instead of the scores: the same for all samples, and outside the stream."""
-    shape = (heads, tokens, tokens)
-    writes = Tensor(OUTPUT, shape, once=True)
-    mask = Tensor("mask", (tokens, tokens), "bool", once=True)
-    return Tensors((msgspec.structs.replace(bias, shape=shape),), (writes,), (), (mask,), beside=True)
 
 
 class DenseAttention(msgspec.Struct, frozen=True):
@@ -305,150 +293,3 @@ def attention_of(mixer: MultiHead, place: Place, **options: Any) -> Iterator[Ope
     execution = {"fused": place.fused, "masked": mixer.causality == "exact"}
     pairs = {} if "pairs" in options else {"pairs": mixer.pairs(place.grid)}
     return DenseAttention(**sizes | execution | pairs | options).rows()
-
-
-class CrossAttention(msgspec.Struct, frozen=True):
-    """MH(X, Y, Y): n `queries` of `width` d read m other tokens of `memory_width` d' (Vaswani et al. 2017, §3.2.2).
-
-    Values are as wide as keys, or `values` in all heads together.
-
-        q       n·d·inner MACs
-        kv      m·d'·(inner + values) MACs
-        core    n·m·(inner + values) MACs
-        out     n·values·d MACs, where there is an `output` projection
-
-    `prefix` and `label` tell several of them apart, as in the core.
-    """
-
-    queries: Number
-    width: Number
-    keys: Number
-    memory_width: Number
-    inner: Number
-    heads: Number
-    bias: bool
-    reads: str
-    fused: bool
-    values: Number | None = None
-    output: bool = True
-    scaled: bool = True
-    learned: bool = False
-    """Are the queries weights (seeds, points), and `q` computed once for all samples?"""
-    raw_input: Literal["queries", "memory", "neither"] = "queries"
-    """Which of the two is the component's input, as it comes in."""
-    reads_from: tuple[str, str] = (INPUT, MEMORY)
-    """The tensors that are projected to queries, and to keys and values."""
-    prefix: str = ""
-    label: str = ""
-
-    def rows(self) -> Iterator[Operation]:
-        """The rows from the projections to the output."""
-        prefix, suffix = self.prefix, f" ({self.label})" if self.label else ""
-        n, m, inner = self.queries, self.keys, self.inner
-        values = inner if self.values is None else self.values
-        q = linear(f"{prefix}q", f"Q projection{suffix}", n, self.width, inner, bias=self.bias)
-        q = reading(q, self.reads_from[0])
-        yield msgspec.structs.replace(q, once=self.learned, takes_input=self.raw_input == "queries" or None)
-        kv = linear(f"{prefix}kv", f"K, V projections{suffix}", m, self.memory_width, inner + values, bias=self.bias)
-        cached = Operation(
-            path=f"{prefix}cache",
-            title="Cached keys and values of the memory",
-            cache=Cached(m * (inner + values), cross_attention=True),
-            tensors=NOTHING,
-        )
-        kv = reading(kv, self.reads_from[1])
-        kv = msgspec.structs.replace(kv, takes_input=self.raw_input == "memory" or None)
-        yield precomputed_in_decode(kv, cached)
-        execution: dict[str, Any] = {"fused": self.fused, "scaled": self.scaled, "prefix": prefix, "label": self.label}
-        execution["operands"] = (f"{prefix}q", f"{prefix}kv", f"{prefix}kv")
-        core = DenseAttention(n, m, self.heads, inner, pairs=n * m, values=values, reads=self.reads, **execution)
-        yield from (expanding(row, f"{prefix}q") for row in core.rows()) if self.learned else core.rows()
-        if self.output:
-            yield linear(f"{prefix}out", f"Output projection W_O{suffix}", n, values, self.width, bias=self.bias)
-
-
-class RelativeAttention(NamedTuple):
-    """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V, R one sinusoidal encoding per distance, T = `encodings`.
-
-        r                T·d·inner MACs, once for the whole batch
-        position_scores  n·T·inner MACs, h·n·T entries; the shift is a view of them
-        scores           n·m·inner MACs, h·n·m entries
-        weighted_sum     n·m·inner MACs
-
-    Dai et al. 2019, §3.3. Fused, the position scores are the kernel's bias.
-    """
-
-    queries: Number
-    keys: Number
-    encodings: Number
-    dim: Number
-    heads: Number
-    inner: Number
-    reads: str
-    pairs: Number
-    fused: bool
-    masked: bool = False
-    share: str | None = None
-    terms: tuple[Operation, ...] = ()
-    """Further rows on the position scores, which give a matrix of queries × keys."""
-    by_distance: bool = False
-    """Have position scores more columns than keys? They are then no attention entries, and yet take memory."""
-
-    @property
-    def _mixing(self) -> dict[str, Any]:
-        return {"mixing": "global", "reads": self.reads, "reads_tokens": self.keys}
-
-    @property
-    def _position_entries(self) -> Number:
-        return self.heads * self.queries * self.encodings
-
-    def rows(self) -> Iterator[Operation]:
-        """The rows from queries, keys and values to weighted sums."""
-        yield self._biased("content_bias", "Queries + u, for the content")
-        project = linear("r", "Projection W_R of relative positions", self.encodings, self.dim, self.inner, bias=False)
-        sinusoids = Tensor("sinusoids", (self.encodings, self.dim), once=True, held=True)
-        tensors = Tensors((sinusoids,), (Tensor(OUTPUT, (self.encodings, self.inner)),))
-        project = msgspec.structs.replace(project, once=True, tensors=tensors)
-        yield with_gradient_operands(project, 1)  # sinusoids are fixed
-        yield from self._position_scores()
-        yield from self.terms
-        entries = self.heads * self.queries * self.keys
-        other_entries = entries if self.terms else self._position_entries
-        if self.masked and self.fused:
-            mask = matrix(entries, other_entries, saved=True)
-            tensors = masked((self.heads, self.queries, self.keys), (self.queries, self.keys))
-            yield Operation(path="mask", title="Mask", matrix=mask, symbol="mask", tensors=tensors, **self._mixing)
-            other_entries += entries
-        sizes = (self.queries, self.keys, self.heads, self.inner, self.pairs, self.fused)
-        core = DenseAttention(*sizes, reads=self.reads, biased=True, masked=self.masked, other_entries=other_entries)
-        operands = ("content_bias", "kv", "kv")
-        yield from msgspec.structs.replace(core, operands=operands, bias=Tensor(self._bias, ())).rows()
-
-    @property
-    def _bias(self) -> str:
-        """The row that gives the core its bias."""
-        if self.masked and self.fused:
-            return "mask"
-        return self.terms[-1].path if self.terms else "position_shift"
-
-    def _biased(self, path: str, title: str) -> Operation:
-        bias: dict[str, Any] = {"params": 0 if self.share else self.inner, "shared": self.share, "of": ("q",)}
-        return elementwise(path, title, "add", self.queries * self.inner, **bias)
-
-    def _position_scores(self) -> Iterator[Operation]:
-        """Q+v, and (Q+v)(R·W_R)ᵀ brought to the places of its keys."""
-        elements, entries = self.queries * self.inner, self._position_entries
-        yield self._biased("position_bias", "Queries + v, for the positions")
-        yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", elements)
-        kept = self.fused and not self.masked and not self.terms  # a fused kernel keeps its bias
-        facts = {"heads": self.heads, "attention_entries": 0 if self.by_distance else entries}
-        facts |= self._mixing | {"content_dependent": True, "matrix": matrix(entries, saved=kept)}
-        # QRᵀ; the encodings, the same for all samples, are copied for each
-        n, heads = self.queries, self.heads
-        q, r = Tensor(BEFORE, (n, self.inner)), Tensor("r", (self.encodings, self.inner), once=True)
-        copies = merged_heads(q.shape, heads, n), Strided(r.shape, 1, ((heads, 0, 1),), repeated=True)
-        facts["tensors"] = product(q, r, (heads, n, self.encodings), *copies)
-        yield matmul("position_scores", "Position scores QRᵀ", elements * self.encodings, **facts)
-        tokens = self.heads, self.queries
-        shifted = view((*tokens, self.encodings), (*tokens, self.keys))
-        yield move("position_shift", "Relative shift", tensors=shifted, **self._mixing)

@@ -201,14 +201,6 @@ def saving_copies(row: Operation, copied: Copy, name: str = BEFORE) -> Operation
     return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=tuple(saves)))
 
 
-def expanding(row: Operation, name: str) -> Operation:
-    """`row`, which reads the tensor `name` once per sample, though it is the same for all."""
-    if row.tensors is None:
-        return row
-    reads = (msgspec.structs.replace(each, expanded=each.name == name) for each in row.tensors.reads)
-    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, reads=tuple(reads)))
-
-
 def keeping_order(row: Operation) -> Operation:
     """`row`, whose output keeps the order of what it reads: a grid stays channel by channel."""
     if row.tensors is None:

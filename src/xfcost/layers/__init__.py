@@ -31,7 +31,7 @@ ENTERS: Kinds[Embed | Enter] = Kinds(
     __name__,
     {
         "patch_merging": ("stage_entries:PatchMerging", None),
-        "pooling_attention": ("stage_entries:PoolingAttention", "stage_entries:PoolingByAttention"),
+        "pooling_attention": ("stage_entries:PoolingAttention", None),
         "upsample": ("stage_entries:Upsample", None),
         **EMBEDS.some("conv", "pool", "norm", "class_token", "position"),
         "concatenate": ("stage_entries:Concatenate", None),

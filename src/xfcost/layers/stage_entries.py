@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import CrossAttention
 from xfcost.formulas.component import (
     ComponentError,
     Enter,
@@ -16,8 +15,8 @@ from xfcost.formulas.component import (
     Heads,
     Joining,
     Letter,
+    NormKind,
     Number,
-    Operation,
     PaddingNote,
     Place,
     Residual,
@@ -29,10 +28,8 @@ from xfcost.formulas.component import (
     itself,
 )
 from xfcost.formulas.conv_kernel import kernel_of
-from xfcost.formulas.rows import elementwise, norm
-from xfcost.formulas.tensors import of_input, reading, weights
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import BEFORE, INPUT
+from xfcost.program.attention import attend_to
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add, concatenated
 from xfcost.program.symbolic import Tensor
@@ -189,7 +186,7 @@ def repeated(t: Functions, x: Tensor, *, factor: int, length: Number, separate_c
     return t.cat([x.narrow(1, 0, 1), copies.narrow(1, 0, length - 1)], 1)
 
 
-class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
+class PoolingAttention(Program, Enter, frozen=True, kw_only=True, tag="pooling_attention"):
     """k learned vectors S read N tokens X by multi-head attention; the output is k tokens of the stage's width.
 
     Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
@@ -214,6 +211,12 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     PMA's other rFF, on X, is a last block [{kind: dense}] of the stage before (the authors' code has none).
     """
 
+    titles: ClassVar[Mapping[str, str]] = {
+        "add": "Residual add",
+        "seeds": "Learned queries",
+        "seeds_norm": "Layer norm (learned queries)",
+        "tokens_norm": "Layer norm (tokens)",
+    }
     pools: ClassVar[bool] = True
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")]
@@ -250,37 +253,19 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     def sources(self, place: Place) -> Sources:
         return Sources(lambda token: self.reads(place.grid, token), whole=True)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, k, d = place.grid.total, self.count, place.out_dim
-        joining = self.residual
-        yield Operation(path="seeds", title="Learned queries", params=k * d, tensors=weights((k, d)))
-        normed = joining != "none" and joining.place == "pre" and joining.norm != "none"
-        if joining != "none" and joining.place == "pre":
-            for row in norm(joining.norm, "seeds_norm", k, d):
-                titled = msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
-                yield reading(titled, "seeds")
-            for row in norm(joining.norm, "tokens_norm", n, place.dim):
-                yield of_input(msgspec.structs.replace(row, title="Layer norm (tokens)"))
-        yield from CrossAttention(
-            queries=k,
-            width=d,
-            keys=n,
-            memory_width=place.dim,
-            inner=self.inner(place),
-            heads=self.heads,
-            bias=self.projection_bias,
-            reads="N",
-            fused=place.fused,
-            output=self.output_projection,
-            learned=True,
-            raw_input="neither" if normed else "memory",
-            reads_from=("seeds_norm", "tokens_norm") if normed else ("seeds", INPUT),
-        ).rows()
-        if joining == "none":
-            return
-        after = list(norm(joining.norm, "norm", k, d)) if joining.place != "pre" else []
-        add = elementwise("add", "Residual add", "add", k * d, of=(BEFORE, "seeds"))
-        yield from [*after, add] if joining.place == "res_post" else [add, *after]
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        where = "none" if self.residual == "none" else self.residual.place
+        kind: NormKind = "none" if self.residual == "none" else self.residual.norm
+        seeds = t.table("seeds", 1, self.count, place.out_dim)
+        queries = t.norm("seeds_norm", seeds, kind) if where == "pre" else seeds
+        tokens = t.norm("tokens_norm", x, kind) if where == "pre" else x
+        y = attend_to(
+            t, queries, tokens, inner=self.inner(place), heads=self.heads, bias=self.projection_bias, reads="N",
+            fused=place.fused, output=place.out_dim if self.output_projection else None,
+        )  # fmt: skip
+        y = t.norm("norm", y, kind) if where == "res_post" else y
+        y = y if where == "none" else t.leaf("add", add, y, seeds)
+        return t.norm("norm", y, kind) if where == "post" else y
 
     def notes(self, place: Place) -> Iterator[str]:
         yield f"{place.grid.total} tokens are pooled into {self.count}: no cost after it grows with N"

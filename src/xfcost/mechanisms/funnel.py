@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, Literal
-
-import msgspec
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.attention import RelativeAttention, masked
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Place
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.formulas.tensors import passed, reading
-from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Saved, Tensor, Tensors, merged_heads
+from xfcost.ledger.matrices import Matrix, matrix
+from xfcost.ledger.quantization import WeightMatrix
+from xfcost.program import relative
+from xfcost.program.attention import added, attend, join_heads, scaled_queries, split_heads
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.relative import position_scores, with_vector
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
+class Funnel(Program, NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     """Relative attention of the Funnel Transformer (Dai et al. 2020, §2.2 and appendix A.2.1), with `stride` 2 pooled.
 
     N tokens come in, P go out: P = N, or about N/2 with `stride: 2`, when the queries are means of two neighbours and
@@ -40,6 +42,15 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     networks, where P = N/2. The residual pools what it adds to (`residual_pool`).
     """
 
+    titles: ClassVar[Mapping[str, str]] = {
+        **relative.TITLES,
+        "cls_mask": "No position for [CLS]",
+        "type_add": "Add token types",
+        "type_bias": "Queries + s, for the types",
+        "type_pick": "Type of each pair",
+        "type_scale": "Scale queries 1/√d_k, for the types",
+        "types": "Same and other token type",
+    }
     non_causal_reason: ClassVar[str] = "a pooled query combines two tokens, and the first must not depend on the second"
 
     stride: Annotated[Literal[1, 2], Letter(None)] = 1
@@ -115,100 +126,91 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         reason = "segment types are looked up by the query's position"
         return Observed(left_out=dict.fromkeys(("types", "type_pick", "type_add"), reason))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, d, inner = place.grid, place.dim, self.inner(place.dim)
-        queries, keys = self.queries(grid), self.keys(grid)
-        pooled = "pool" if self.stride > 1 else INPUT
-        yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place, INPUT)
-        yield reading(on_raw_input(linear("q", "Q projection", queries, d, inner, bias=False)), pooled)
-        kv = on_raw_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
-        yield kv if self.pool_q_only else reading(kv, pooled)
-        yield from RelativeAttention(
-            queries=queries,
-            keys=keys,
-            encodings=self.encodings(grid),
-            dim=d,
-            heads=self.heads,
-            inner=inner,
-            reads=self._keys_in_letters,
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        grid, inner, biased = place.grid, self.inner(place.dim), self.projection_bias
+        title = "Pool queries" if self.pool_q_only else "Pool tokens"
+        pooled = self._pooled(t, "pool", x, grid, title)
+        q = t.linear("q", pooled, inner, bias=False)
+        k, v = t.linear("kv", x if self.pool_q_only else pooled, 2 * inner, bias=biased).chunk(2, -1)
+        content = with_vector(t, "content_bias", q)
+        bias = self._position_bias(t, q, self._encodings(t, x, grid), keys=k.shape[1], fused=place.fused, grid=grid)
+        entries, by_distance = (self.heads * q.shape[1] * columns for columns in (k.shape[1], self.encodings(grid)))
+        parts = (split_heads(part, self.heads) for part in (content, k, v))
+        y = attend(
+            t, *parts, fused=place.fused, mixing={"mixing": "global", "reads": self._keys_in_letters}, bias=bias,
             # a pooled key stands for two tokens: entries are no pairs of tokens then
             pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
-            fused=place.fused,
-            terms=tuple(self._terms(place, queries, keys, inner)),
-        ).rows()
-        yield linear("out", "Output projection W_O", queries, inner, d, bias=self.projection_bias)
+            other_entries=entries if self._has_terms else by_distance,
+        )  # fmt: skip
+        return t.linear("out", join_heads(y), place.dim, bias=biased)
+
+    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
+        return self._pooled(t, "residual_pool", x, place.grid, "Pool the residual stream")
+
+    def _encodings(self, t: Operations, x: Tensor, grid: Grid) -> Tensor:
+        """Sinusoids of the distances between queries and keys, the farthest earlier key first: (1, T, D).
+
+        A separate [CLS] stands one token before the positions that a pooled token covers, so pooled queries stand one
+        token earlier than the keys.
+        """
+        own, count, pools = self.spacing, self.encodings(grid), self.pools(grid)
+        spacing = own * (1 + pools) if not self.pool_q_only else own
+        back = own * pools if self.pool_q_only and self.separate_cls else 0
+        first = spacing * self.shift(grid) * self.queries(grid) - back
+        options = {"first": first, "count": count, "width": x.shape[-1], "spacing": spacing}
+        worked = Worked("fixed_numbers:encodings", options)
+        return t.constant("encodings_1TD", worked, 1, count, x.shape[-1], like=x)
 
     @property
     def _keys_in_letters(self) -> str:
         """Number of keys, in letters."""
         return "N" if self.pool_q_only or self.stride == 1 else f"N/{self.stride}"
 
-    def _pooling(self, path: str, title: str, place: Place, name: str) -> Iterator[Operation]:
-        """The pooling of the tensor `name`."""
+    def _pooled(self, t: Operations, name: str, x: Tensor, grid: Grid, title: str) -> Tensor:
+        """Pairs of neighbours pooled: (B, N, D) -> (B, P, D)."""
         if self.stride == 1:
-            return
-        pools, pooled_elements = self.pools(place.grid), 2 * self.queries(place.grid) * place.dim
-        copied = 0 if self.truncate_seq else 1
-        moved = (place.grid.total + copied) * place.dim if self.separate_cls else 0
-        facts = {"moved": pools * moved, "mixing": "local", "reads": "2", "reads_tokens": 2}
-        facts["tensors"] = self._pooled(place, name, moved)
-        if self.pool == "mean":
-            yield elementwise(path, title, "mean", pools * pooled_elements, **facts)
-        else:
-            yield Operation(
-                path=path, title=title, comparisons=pools * pooled_elements, content_dependent=True, **facts
-            )
+            return x
+        options = {"form": self.pool, "cls": self.separate_cls, "left": grid.total - (1 if self.truncate_seq else 0)}
+        facts: dict[str, Any] = {"mixing": "local", "reads": "2", "reads_tokens": 2, "title": title}
+        facts["content_dependent"] = self.pool == "max"
+        return t.leaf(name, pooled_pairs if self.pools(grid) else as_it_is, x, options=options, **facts)
 
-    def _pooled(self, place: Place, name: str, moved: Number) -> Tensors:
-        """A pool saves what it pools, a copy where [CLS] is kept apart; a maximum its places too."""
-        read, written = (place.grid.total, place.dim), (self.queries(place.grid), place.dim)
-        if not self.pools(place.grid):
-            return passed(read, name)
-        makes = (Tensor("indices", written, "int64"),) if self.pool == "max" else ()
-        if self.separate_cls:
-            return Tensors((Tensor(name, read),), (Tensor(OUTPUT, written),), (), (Tensor("all", (moved,)), *makes))
-        return Tensors((Tensor(name, read),), (Tensor(OUTPUT, written),), (Saved(name),), makes)
+    @property
+    def _has_terms(self) -> bool:
+        """Is anything done to the position scores behind their shift?"""
+        return self.token_types or self.separate_cls
 
-    def _terms(self, place: Place, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
-        """Further rows on the position scores: token types are added, and [CLS] is masked."""
-        mixing = {"mixing": "global", "reads": self._keys_in_letters, "reads_tokens": keys}
-        entries, fused = self.heads * queries * keys, place.fused  # a fused kernel keeps the last of them, its bias
-        by_distance = self.heads * queries * self.encodings(place.grid)
+    def _position_bias(
+        self, t: Operations, q: Tensor, encodings: Tensor, *, keys: Number, grid: Grid, fused: bool
+    ) -> Tensor:  # fmt: skip
+        """The position scores; token types are added to them, and [CLS] is masked: (B, P, I) -> (B, H, P, M)."""
+        h, queries, reads = self.heads, q.shape[1], self._keys_in_letters
+        bias = position_scores(
+            t, q, encodings, keys=keys, heads=h, reads=reads, step=self.shift(grid), spare=self.shift(grid),
+            kept=fused and not self._has_terms,
+        )  # fmt: skip
+        facts: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
+        entries, others = h * queries * keys, h * queries * encodings.shape[1]
         if self.token_types:
-            of_q = {"params": inner, "of": ("q",)}
-            yield elementwise("type_bias", "Queries + s, for the types", "add", queries * inner, **of_q)
-            yield elementwise("type_scale", "Scale queries 1/√d_k, for the types", "multiply", queries * inner)
-            types = linear("types", "Same and other token type", queries, inner, 2, bias=False)
-            # Queries times two vectors per head: a product that merges batch and heads copies both
-            q, copied = Tensor(BEFORE, (queries, inner)), merged_heads((inner, queries + 2), self.heads, queries)
-            tensors = Tensors((q,), (Tensor(OUTPUT, (queries, 2 * self.heads)),), (Saved(BEFORE, copied=copied),))
-            yield msgspec.structs.replace(types, tensors=tensors)
-            # Which of the two is picked is saved
-            alike = Tensor("alike", (queries, keys), "bool", once=True)
-            writes = (Tensor(OUTPUT, (self.heads, queries, keys)),)
-            tensors = Tensors((Tensor(BEFORE, (queries, 2 * self.heads)),), writes, (), (alike,))
-            yield Operation(
-                path="type_pick",
-                tensors=tensors,
-                title="Type of each pair",
-                attention_entries=entries,
-                matrix=matrix(entries, by_distance),
-                heads=self.heads,
-                content_dependent=True,
-                **mixing,
-            )
-            bias_matrix = matrix(entries, by_distance + entries, saved=fused and not self.separate_cls)
-            facts = mixing | {"matrix": bias_matrix, "of": ("position_shift", "type_pick")}
-            yield elementwise("type_add", "Add token types", "add", entries, **facts)
+            picked = self._types(t, q, keys, matrix(entries, others), facts)
+            summed = matrix(entries, others + entries, saved=fused and not self.separate_cls)
+            bias, others = t.leaf("type_add", added, bias, picked, matrix=summed, **facts), entries
+            del picked
         if self.separate_cls:
-            live_entries = entries if self.token_types else by_distance
-            bias_matrix = matrix(entries, live_entries, saved=fused)
-            facts = mixing | {"matrix": bias_matrix}
-            facts["tensors"] = masked((self.heads, queries, keys), (queries, keys))
-            yield Operation(path="cls_mask", title="No position for [CLS]", **facts)
+            bias = t.leaf("cls_mask", without_cls, bias, matrix=matrix(entries, others, saved=fused), **facts)
+        return bias
 
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        yield from self._pooling("residual_pool", "Pool the residual stream", place, RESIDUAL)
+    def _types(self, t: Operations, q: Tensor, keys: Number, alive: Matrix, facts: Mapping[str, Any]) -> Tensor:
+        """The scores of the tokens' types: (B, P, I) -> (B, H, P, M)."""
+        inner, h = q.shape[-1], self.heads
+        q = with_vector(t, "type_bias", q)
+        q = t.leaf("type_scale", scaled_queries, q, options={"factor": float(inner // h) ** -0.5})
+        scores = t.leaf(
+            "types", scores_of_types, q, options={"heads": h}, weights=(Weight((2, inner)),),
+            weight_matrices=(WeightMatrix(inner, 2),),
+        )  # fmt: skip
+        counted = {"attention_entries": alive.entries, "heads": h, "matrix": alive, "content_dependent": True}
+        return t.leaf("type_pick", of_each_pair, scores, options={"keys": keys}, **counted, **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.stride == 1:
@@ -218,3 +220,37 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             yield f"{n} tokens are too few to be pooled, and go on as they are"
         elif self.separate_cls and self.truncate_seq:
             yield f"{n} tokens pooled to {self.queries(place.grid)}; the last is left out of the pooling"
+
+
+def as_it_is(t: Functions, x: Tensor, **_: Any) -> Tensor:
+    """x, too short to be pooled."""
+    return x
+
+
+def pooled_pairs(t: Functions, x: Tensor, *, form: str, cls: bool, left: Number) -> Tensor:
+    """Pairs of neighbours pooled; a separate [CLS], before the others `left` of them, passes unchanged."""
+    if cls:
+        x = t.cat([x.narrow(1, 0, 1), x.narrow(1, 0, left)], 1)
+    return t.pooled(x.transpose(1, 2), 2, form).transpose(1, 2)
+
+
+def scores_of_types(t: Functions, q: Tensor, table: Tensor, *, heads: Number) -> Tensor:
+    """Scores of queries against each head's "other type" and "same type" vectors: (B, P, I) -> (B, P, 2·H)."""
+    kinds = table.unflatten(1, (heads, -1)).permute(1, 2, 0)
+    return join_heads(split_heads(q, heads) @ kinds)
+
+
+def of_each_pair(t: Functions, scores: Tensor, *, keys: Number) -> Tensor:
+    """For each pair, the score of its type, "other" or "same": (B, P, 2·H) -> (B, H, P, M).
+
+    All tokens have the same type, the default of the public code. Types do not change the cost.
+    """
+    query, key = t.zeros(scores.shape[1], 1, like=scores), t.zeros(1, keys, like=scores)
+    other, same = scores.unflatten(2, (-1, 2)).transpose(1, 2).split((1, 1), -1)
+    return t.where(t.eq(query, key), same, other)
+
+
+def without_cls(t: Functions, bias: Tensor) -> Tensor:
+    """Zero if the query or the key is [CLS], the first token: on (B, H, P, M)."""
+    query, key = (t.eq(t.arange(size, bias), 0) for size in bias.shape[-2:])
+    return bias.masked_fill(query.unsqueeze(1).logical_or(key), 0.0)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from functools import partial
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.attention import RelativeAttention
-from xfcost.formulas.component import Length, Letter, Number, Operation, Place, Share
+from xfcost.formulas.component import Length, Letter, Number, Place, Share
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.formulas.rows import elementwise, linear, maximum, move, with_gradient_operands
-from xfcost.formulas.tensors import NOTHING, reading
-from xfcost.ledger.tensors import INPUT, OUTPUT, Saved, Strided, Tensor, Tensors
+from xfcost.ledger.matrices import matrix
+from xfcost.program import relative
+from xfcost.program.attention import attend, join_heads, split_heads
+from xfcost.program.leaves import Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.relative import position_scores, with_vector
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 # Positions kept from earlier segments; none is a model without recurrence.
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 
 
-class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
+class Relative(Program, CausalMixer, frozen=True, kw_only=True, tag="relative"):
     """Self-attention with relative positions and segment-level recurrence (Transformer-XL, Dai et al. 2019, §3).
 
     n tokens of this segment, m positions of the memory before them (hidden states of the segment before, which get no
@@ -47,6 +53,8 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
 
     short_name = "Relative attention"
 
+    titles: ClassVar[Mapping[str, str]] = {**relative.TITLES, "recall": "Memory before the segment"}
+
     memory: Annotated[Kept, Letter("m")] = 0
     """Positions m of the memory, hidden states of the segment before."""
     memory_queries: bool = False
@@ -68,48 +76,47 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.share: (2, self.inner(place.dim))} if self.share else {}
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
-        keys = n + self.past
-        yield from self.memory_rows(place)
-        learned = self.learned_past(place)
-        q = linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
-        kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
-        remembered = "recall" if self.past else INPUT
-        q = reading(q, remembered if self.memory_queries else INPUT)
-        yield msgspec.structs.replace(q, takes_input=not (learned and self.memory_queries))
-        yield msgspec.structs.replace(reading(kv, remembered), takes_input=not learned)
-        yield from RelativeAttention(
-            queries=n,
-            keys=keys,
-            encodings=self.encodings(place),
-            dim=d,
-            heads=self.heads,
-            inner=inner,
-            reads="N + m" if self.past else "N",
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-            masked=bool(self.causal),
-            share=self.share,
-            by_distance=not self.causal,
-        ).rows()
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, inner, bias = place.grid.total, self.inner(place.dim), self.projection_bias
+        earlier = self.earlier(t, x, place)
+        segments = t.leaf("recall", in_order, *earlier, x) if earlier else x
+        q = t.linear("q", segments if self.memory_queries else x, inner, bias=bias)
+        q = q.narrow(1, self.past, n) if self.memory_queries else q
+        k, v = t.linear("kv", segments, 2 * inner, bias=bias).chunk(2, -1)
+        y = join_heads(self._attend(t, q, k, v, place))
+        return t.linear("out", y, place.dim, bias=bias)
 
-    def learned_past(self, place: Place) -> bool:
-        """Is the memory computed by learned weights?"""
-        return False
+    def _attend(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
+        """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V: (B, N, I), (B, M, I) twice -> (B, H, N, K)."""
+        n, h, keys, distances = place.grid.total, self.heads, k.shape[1], self.encodings(place)
+        content = with_vector(t, "content_bias", q, self.share)
+        options = {"first": n + self.past - 1, "count": distances, "width": place.dim}
+        worked = Worked("fixed_numbers:encodings", options)
+        bias = position_scores(
+            t, q, t.constant("encodings_1TD", worked, 1, distances, place.dim, like=q), keys=keys, heads=h,
+            reads=self._reads, share=self.share, by_distance=not self.causal, kept=place.fused and not self.causal,
+        )  # fmt: skip
+        others, masked = h * n * distances, place.fused and bool(self.causal)
+        parts = (split_heads(part, h) for part in (content, k, v))
+        return attend(
+            t, *parts, fused=place.fused, pairs=self.pairs(place.grid), bias=bias,
+            mixing={"mixing": "global", "reads": self._reads}, mask=partial(self._masked, t) if self.causal else None,
+            other_entries=others + h * n * keys if masked else others,
+        )  # fmt: skip
 
-    def memory_rows(self, place: Place) -> Iterator[Operation]:
-        """Rows on the memory before attention: it is concatenated with the segment."""
-        if self.past:
-            n, d = place.grid.total, place.dim
-            reads = (*self.remembered(place), Tensor(INPUT, (n, d)))
-            tensors = Tensors(reads, (Tensor(OUTPUT, (n + self.past, d)),))
-            yield move("recall", "Memory before the segment", (n + self.past) * d, tensors=tensors)
+    @property
+    def _reads(self) -> str:
+        return "N + m" if self.past else "N"
 
-    def remembered(self, place: Place) -> tuple[Tensor, ...]:
-        """What is concatenated with the segment: the memory, a buffer."""
-        return (Tensor("memory", (self.past, place.dim), once=True, held=True),)
+    def _masked(self, t: Operations, x: Tensor, **facts: Any) -> Tensor:
+        """The leaf that masks scores; for a fused kernel it masks the bias, which the kernel keeps."""
+        entries = prod(x.shape[1:])
+        facts = {"matrix": matrix(entries, entries, saved=True)} | facts
+        return t.leaf("mask", later_masked, x, options={"past": self.past}, symbol="mask", **facts)
+
+    def earlier(self, t: Operations, x: Tensor, place: Place) -> list[Tensor]:
+        """What is read before the segment, oldest first."""
+        return [t.earlier("memory_1PD", self.past, like=x)] if self.past else []
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.past:
@@ -156,42 +163,25 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         """⌊n/c⌋, the positions that a segment adds to the compressed memory."""
         return place.grid.total // self.compression
 
-    def learned_past(self, place: Place) -> bool:
-        return self.function == "conv" and self.compressed(place) > 0
+    def earlier(self, t: Operations, x: Tensor, place: Place) -> list[Tensor]:
+        made, slots = self.compressed(place), self.compressed_memory
+        memory, evicted = t.earlier("memory_1PD", self.past, like=x), t.earlier("evicted_1ND", place.grid.total, like=x)
+        memory, new = t.per_sample(memory, x), self._compressed(t, t.per_sample(evicted, x), made)
+        fresh = lesser(made, slots)
+        parts = [memory.narrow(1, fresh, slots - fresh)] if made < slots else []
+        parts += [new.narrow(1, made - fresh, fresh)] if made else []
+        return parts + ([memory.narrow(1, slots, self.memory)] if self.memory else [])
 
-    def memory_rows(self, place: Place) -> Iterator[Operation]:
-        made, c, d = self.compressed(place), self.compression, place.dim
-        title = f"Compress evicted memories ({self.function})"
-        mixing: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": c, "tensors": self._made(place)}
-        if self.function == "conv":
-            # what was evicted is of another segment, and no gradient goes back there
-            yield msgspec.structs.replace(
-                with_gradient_operands(linear("compress", title, made, c * d, d), 1), **mixing
-            )
-        elif self.function == "mean":
-            yield elementwise("compress", title, "mean", made * c * d, **mixing)
-        else:
-            yield maximum("compress", title, made * c * d, **mixing, content_dependent=True)
-        yield from super().memory_rows(place)
-
-    def _made(self, place: Place) -> Tensors:
-        """What was evicted is a buffer, the same for all samples; the convolution saves a copy for each."""
-        n, made, c, d = place.grid.total, self.compressed(place), self.compression, place.dim
-        if not made:
-            return NOTHING
-        saves = (
-            (Saved("evicted", copied=Strided((made, c, d), 1, ((made, 0, 1),), repeated=True)),)
-            if self.function == "conv"
-            else ()
-        )
-        return Tensors((Tensor("evicted", (n, d), held=True),), (Tensor(OUTPUT, (made, d)),), saves)
-
-    def remembered(self, place: Place) -> tuple[Tensor, ...]:
-        made, slots, d = self.compressed(place), self.compressed_memory, place.dim
-        kept = [Tensor("compressed", (slots - made, d), held=True)] if made < slots else []
-        if made:
-            kept += [Tensor("compress", (lesser(made, slots), d))]
-        return (*kept, Tensor("memory", (self.memory, d), held=True))
+    def _compressed(self, t: Operations, evicted: Tensor, made: Number) -> Tensor:
+        """Every c of the positions that the segment before drove out made one: (B, N, D) -> (B, S, D)."""
+        c, d = self.compression, evicted.shape[-1]
+        groups = evicted.narrow(1, 0, made * c).unflatten(1, (made, c))
+        facts: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": c}
+        facts["title"] = f"Compress evicted memories ({self.function})"
+        if self.function == "conv":  # its stride is its kernel size
+            return t.linear("compress", groups.flatten(2), d, **facts)
+        facts["content_dependent"] = self.function == "max"
+        return t.leaf("compress", mean if self.function == "mean" else largest, groups, **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, c = place.grid.total, self.compression
@@ -204,3 +194,23 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
             yield f"a segment of {n} evicts fewer positions than the {c} that make a compressed one: nothing is kept"
         elif n % c:
             yield f"{n} evicted positions make {n // c} compressed ones of {c} each; the other {n % c} are dropped"
+
+
+def in_order(t: Functions, *parts: Tensor) -> Tensor:
+    """The memory, oldest first, before the segment: -> (B, M, D). One memory serves all samples, or each has one."""
+    return t.cat([part.expand(parts[-1].shape[0], -1, -1) for part in parts], 1)
+
+
+def later_masked(t: Functions, x: Tensor, *, past: Number) -> Tensor:
+    """-∞ at keys after their query: (…, N, M). The first `past` keys come before all queries."""
+    return x.masked_fill(t.later(x, past), float("-inf"))
+
+
+def mean(t: Functions, x: Tensor) -> Tensor:
+    """The mean of each group: (B, S, c, D) -> (B, S, D)."""
+    return x.mean(2)
+
+
+def largest(t: Functions, x: Tensor) -> Tensor:
+    """The maximum of each group: (B, S, c, D) -> (B, S, D)."""
+    return x.amax(2)

@@ -51,12 +51,16 @@ class Functions(Protocol):
     def steps(self, count: Number) -> Iterable[int]:
         """The numbers of the steps of a loop."""
 
-    def eq(self, x: Tensor, y: Tensor) -> Tensor: ...
+    def eq(self, x: Tensor, y: Tensor | float) -> Tensor: ...
     def least(self, x: Tensor) -> float:
         """The least number of the type of x."""
 
-    def later(self, x: Tensor) -> Tensor:
-        """Where keys come after their query, of scores (…, N, M): (N, M)."""
+    def later(self, x: Tensor, past: Number = 0) -> Tensor:
+        """Where keys come after their query, of scores (…, N, M): (N, M); the first `past` keys come before all."""
+
+    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor: ...
+    def pooled(self, x: Tensor, size: Number, form: str) -> Tensor:
+        """The `mean` or the `max` of every `size` neighbours, of fewer at the end: (…, N) -> (…, ⌈N/size⌉)."""
 
     def take_rows(self, table: Tensor, index: Tensor) -> Tensor:
         """Rows of (R, D) by their numbers (…): (…, D)."""
@@ -98,6 +102,10 @@ class Operations:
         self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None
     ) -> Tensor:  # fmt: skip
         """Fixed numbers, in the type of `like`; in a decode step up to its token, along the axis `so_far`."""
+        raise NotImplementedError
+
+    def earlier(self, name: str, tokens: Number, *, like: Tensor) -> Tensor:
+        """Tokens of earlier segments, without a gradient, as wide as `like`: (1, `tokens`, D), zeros at first."""
         raise NotImplementedError
 
     def here(self, table: Tensor, count: Number) -> Tensor:
@@ -180,6 +188,9 @@ class Part(Operations):
         self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None
     ) -> Tensor:  # fmt: skip
         return self.whole.constant(f"{self.name}_{name}", worked, *shape, like=like, so_far=so_far)
+
+    def earlier(self, name: str, tokens: Number, *, like: Tensor) -> Tensor:
+        return self.whole.earlier(f"{self.name}_{name}", tokens, like=like)
 
     def here(self, table: Tensor, count: Number) -> Tensor:
         return self.whole.here(table, count)

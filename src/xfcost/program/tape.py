@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Component, Enter, Place, SubLayer, single_token
 from xfcost.formulas.operation_costs import COSTS, FREE
 from xfcost.formulas.rows import without_work
@@ -170,13 +171,25 @@ class Tape(Operations):
     def arange(self, count: Number, like: Symbolic) -> Symbolic:
         return Symbolic(self, (count,), Storage(count, "int64"), learns=False, once=True)
 
-    def eq(self, x: Symbolic, y: Symbolic) -> Symbolic:
-        return self.call("aten::eq", (x, y), broadcast(x.shape, y.shape), type_="bool")
+    def eq(self, x: Symbolic, y: Symbolic | float) -> Symbolic:
+        shape = broadcast(x.shape, y.shape) if isinstance(y, Symbolic) else x.shape
+        return self.call("aten::eq", (x, y), shape, type_="bool")
 
     def least(self, x: Symbolic) -> float:
         return float("-inf")
 
-    def later(self, x: Symbolic) -> Symbolic:
+    def where(self, condition: Symbolic, x: Symbolic, y: Symbolic) -> Symbolic:
+        result = self.call("aten::where", (condition, x, y), broadcast(condition.shape, x.shape, y.shape))
+        self.save(result, condition)
+        return result
+
+    def pooled(self, x: Symbolic, size: Number, form: str) -> Symbolic:
+        shape = (*x.shape[:-1], ceil_div(x.shape[-1], size))
+        y = self.call("aten::max_pool1d" if form == "max" else "aten::avg_pool1d", (x, (size,)), shape, like=x)
+        self.save(y, x, *([self.made(shape, x, type_="int64")] if form == "max" else []))
+        return y
+
+    def later(self, x: Symbolic, past: Number = 0) -> Symbolic:
         """A mask that every pass makes."""
         return Symbolic(self, x.shape[-2:], Storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
@@ -209,6 +222,9 @@ class Tape(Operations):
         self, name: str, worked: Worked, *shape: Number, like: Any, so_far: int | None = None
     ) -> Symbolic:  # fmt: skip
         return self.held(*shape)
+
+    def earlier(self, name: str, tokens: Number, *, like: Any) -> Symbolic:
+        return self.held(1, tokens, like.shape[-1])
 
     def here(self, table: Any, count: Number) -> Any:
         return table.narrow(0, 0, 1 if self.decodes else count)

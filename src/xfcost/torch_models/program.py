@@ -89,8 +89,14 @@ class Functions:
         return torch.finfo(x.dtype).min
 
     @staticmethod
-    def later(x: Tensor) -> Tensor:
-        return torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
+    def later(x: Tensor, past: int = 0) -> Tensor:
+        return torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1 + past)
+
+    where = staticmethod(torch.where)
+
+    @staticmethod
+    def pooled(x: Tensor, size: int, form: str) -> Tensor:
+        return (F.max_pool1d if form == "max" else F.avg_pool1d)(x, size, ceil_mode=True)
 
     @staticmethod
     def take_rows(table: Tensor, index: Tensor) -> Tensor:
@@ -225,6 +231,8 @@ class Maker(Tape):
     ) -> None:  # fmt: skip
         super().__init__(batch=cache_batch or 1, decodes=cache_batch is not None)
         self.module, self.inner, self.tables, self.cache_batch = module, inner, tables, cache_batch
+        self.earlier_tokens: list[str] = []
+        """Names of buffers with tokens of earlier segments."""
 
     def shared_table(self, share: str | None) -> leaves.Table | None:
         """The shared table of a name."""
@@ -252,6 +260,11 @@ class Maker(Tape):
     ) -> Symbolic:  # fmt: skip
         self.module.register_buffer(name, _worked(worked), persistent=False)
         return super().constant(name, worked, *shape, like=like, so_far=so_far)
+
+    def earlier(self, name: str, tokens: Number, *, like: Any) -> Symbolic:
+        self.module.register_buffer(name, torch.zeros(1, int(tokens), int(like.shape[-1])), persistent=False)
+        self.earlier_tokens.append(name)
+        return super().earlier(name, tokens, like=like)
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         if self.inner is None:
@@ -302,6 +315,9 @@ class Runner(Operations):
         found = found.to(like.dtype) if found.is_floating_point() else found
         return found.narrow(so_far, 0, self.module.position + 1) if self.decodes and so_far is not None else found
 
+    def earlier(self, name: str, tokens: Any, *, like: Any) -> Any:
+        return getattr(self.module, name).detach()
+
     def here(self, table: Any, count: Any) -> Any:
         return table.narrow(0, self.module.position, 1) if self.decodes else table.narrow(0, 0, count)
 
@@ -345,11 +361,17 @@ class ProgramModule(cache.Positioned):
         x, *memory = config.inputs(maker, self.place)
         config.forward(maker, x, self.place, *memory)
         self.decodes, self.runner = decodes, Runner(self, decodes=decodes)
+        self.earlier_tokens = maker.earlier_tokens
 
     def forward(self, x: Tensor, *memory: Tensor) -> Any:
         if self.decodes and not memory:  # it finds what it reads of the encoder in a cache
             memory = (None,) * getattr(self.config, "reads_memory", False)  # type: ignore[assignment]
         return self.config.forward(self.runner, x, self.place, *memory)
+
+    @property
+    def remembered(self) -> tuple[Tensor, ...]:
+        """The buffers in which tokens of earlier segments lie, (1, tokens, D) each."""
+        return tuple(self.get_buffer(name) for name in self.earlier_tokens)
 
     def read_memory(self, memory: Tensor) -> None:
         """Keep what all decode steps read of the encoder's output (B, M, E)."""

@@ -30,7 +30,6 @@ from xfcost.torch_models.shared.leaves import (
     causal_mask,
     grouped_product,
     grouped_scores,
-    join_heads,
     split_heads,
     through,
 )
@@ -240,34 +239,3 @@ class HeadConvolution(Uninitialised, nn.Conv2d):
 def multiples_of_identity(size: int, factors: Sequence[float]) -> Tensor:
     """Factors times the identity matrix: (F, M, M)."""
     return torch.tensor(factors)[:, None, None] * torch.eye(size)
-
-
-class Reading(nn.Module):
-    """(B, N, D), (B, M, E) -> (B, N, D); `widths` are D and E. Learned queries (1, N, D) serve all samples."""
-
-    def __init__(  # noqa: PLR0913 - sizes, as in the formula
-        self, widths: tuple[int, int], inner: int, heads: int, *,
-        values: int | None = None, bias: bool, fused: bool, output: bool = True, scaled: bool = True,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        width, memory_width = widths
-        self.heads = heads
-        self.q = Linear(width, inner, bias=bias)
-        self.widths = (inner, inner if values is None else values)
-        self.kv = Linear(memory_width, sum(self.widths), bias=bias)
-        self.core = Core(inner // heads, fused=fused, scaled=scaled)
-        self.out = Linear(self.widths[1], width, bias=bias) if output else None
-
-    def forward(self, x_BND: Tensor, y_BME: Tensor) -> Tensor:
-        q_BHNK = split_heads(self.q(x_BND), self.heads).expand(y_BME.shape[0], -1, -1, -1)
-        return self.attend(q_BHNK, *self.keys_and_values(y_BME))
-
-    def attend(self, q_BHNK: Tensor, k_BHMK: Tensor, v_BHMV: Tensor) -> Tensor:
-        """Attention and the output projection: -> (B, N, D)."""
-        read_BND = join_heads(self.core(q_BHNK, k_BHMK, v_BHMV))
-        return read_BND if self.out is None else self.out(read_BND)
-
-    def keys_and_values(self, y_BME: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, H, M, K), (B, H, M, V)."""
-        k_BMD, v_BMD = self.kv(y_BME).split(self.widths, dim=-1)
-        return split_heads(k_BMD, self.heads), split_heads(v_BMD, self.heads)

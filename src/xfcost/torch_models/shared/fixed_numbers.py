@@ -1,6 +1,6 @@
 """Numbers that are no weights, worked out when a module is made: sinusoids, Fourier features and transforms.
 
-N tokens, D width, F features, R axes of the grid.
+N tokens, T distances, D width, F features, R axes of the grid.
 """
 
 from __future__ import annotations
@@ -45,3 +45,14 @@ def _angles(size: int) -> Tensor:
     """2π·i·j/s; i·j modulo s, so that large products stay exact."""
     steps = torch.arange(size)
     return (steps.unsqueeze(-1) * steps % size).to(torch.float64) * (2 * math.pi / size)
+
+
+def encodings(first: int, count: int, width: int, spacing: int = 1) -> Tensor:
+    """Sinusoids of the distances first, first - spacing, …: (1, T, D), sines before cosines (Dai et al. 2019, §3.3).
+
+    Computed in float64 and rounded once, so that they are the same on every machine.
+    """
+    distance_T1 = torch.arange(first, first - spacing * count, -spacing, dtype=torch.float64)[:, None]
+    column = torch.arange(0, width, 2, dtype=torch.float64)
+    angle = distance_T1 / 10000 ** (column / width)
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)[None, :, :width].to(torch.get_default_dtype())

@@ -179,17 +179,6 @@ class TableUser(nn.Module):
         return shared.weight if shared else self.get_parameter("weight")
 
 
-class HeadBias(TableUser):
-    """x + u: (B, N, D) -> (B, N, D). With `shared`, u is a row of a shared table."""
-
-    def __init__(self, width: int, shared: Table | None = None, *, row: int = 0) -> None:
-        super().__init__(1, width, shared=shared)
-        self.row = row if shared else 0
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND + self.table[self.row]
-
-
 class GeluTanh(nn.GELU):
     """GELU by the tanh formula (GPT-2's)."""
 
