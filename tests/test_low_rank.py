@@ -20,7 +20,6 @@ from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 from xfcost.torch_models.program import Functions, ProgramModule
 from xfcost.torch_models.shared.attention import multiples_of_identity
 
@@ -211,9 +210,9 @@ def test_parameters_are_those_of_the_paper(form, params):
 
 def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn():
     torch.manual_seed(0)
-    module = SynthesizerAttention(Synthesizer(heads=2, form="random", trainable=False), at(12)).double()
-    assert [name for name, _ in module.named_parameters() if "core" in name] == []
-    assert "core.synthesis.weight" in module.state_dict()
+    module = ProgramModule(Synthesizer(heads=2, form="random", trainable=False), at(12)).double()
+    assert [name for name, _ in module.named_parameters() if "synthesis" in name] == []
+    assert "synthesis.weight" in module.state_dict()
     weights = []
     module.softmax.register_forward_hook(lambda *call: weights.append(call[-1]))
     module(noise(3, 12, 6))

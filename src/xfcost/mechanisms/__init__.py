@@ -30,7 +30,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "nystrom": ("low_rank:Nystrom", None),
         "compressed": ("spatial_reduction:Compressed", "spatial_reduction:CompressedAttention"),
         "funnel": ("funnel:Funnel", None),
-        "synthesizer": ("synthesizer:Synthesizer", "synthesizer:SynthesizerAttention"),
+        "synthesizer": ("synthesizer:Synthesizer", None),
         "sparse": ("sparse:Sparse", "sparse:SparseAttention"),
         "sinkhorn": ("sorting:Sinkhorn", "sorting:SinkhornAttention"),
         "non_local": ("non_local:NonLocal", None),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
-from xfcost.formulas.attention import masked
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -16,23 +15,23 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    Operation,
     Place,
     check_divides,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
-from xfcost.formulas.tensors import product, weights
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
+from xfcost.program.attention import GLOBAL, grouped_product, join_heads, later_masked, softmax, split_heads
+from xfcost.program.leaves import Weight
+from xfcost.program.operations import Functions, Operations, itself
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
 
 
-class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
+class Synthesizer(Program, CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
     """softmax(B)V, where B is not QKᵀ (Tay et al. 2021, §3 and Table 1).
 
     N tokens, width d, h heads of width d_k. All forms are quadratic in N: B has h·N² entries, and
@@ -99,73 +98,59 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         names = ("synthesis", "mask", "softmax") if "random" in self.form else ()
         return Observed(left_out=dict.fromkeys(names, learned))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        inner = self.inner(d)
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
-        mixing["content_dependent"] = alone = "dense" in self.form
-        kept = {"attention_entries": self.heads * n * n, "heads": self.heads, "pairs": self.pairs(place.grid)}
-        yield on_raw_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
-        yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, mixing)
-        once = not alone
+    titles: ClassVar[Mapping[str, str]] = {
+        "factor_a": "First factors",
+        "factor_b": "Second factors",
+        "hidden": "Hidden layer W₁",
+        "relu": "ReLU",
+        "value": "Values",
+        "weighted_sum": "Weighted sum softmax(B)V",
+    }
+
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, inner, alone = place.grid.total, self.inner(place.dim), "dense" in self.form
+        mixing: dict[str, Any] = dict(GLOBAL) | {"reads_tokens": n, "content_dependent": alone}
+        v = split_heads(t.linear("value", x, inner, bias=self.projection_bias), self.heads)
         entries = self.heads * n * n
-        live_entries = 0 if self.form == "random" else entries  # a table is a parameter
+        kept = {"attention_entries": entries, "heads": self.heads, "pairs": self.pairs(place.grid)}
+        b = self._of_tokens(t, x, place, kept) if alone else self._of_tables(t, n, kept | mixing)
+        live = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            facts = mixing | {"matrix": matrix(entries, live_entries), "tensors": masked((self.heads, n, n), (n, n))}
-            yield move("mask", "Mask", once=once, symbol="mask", **facts)
-            live_entries = entries
-        weights = mixing | {"matrix": matrix(entries, live_entries, saved=alone or self.trainable)}
-        yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
-        # AV; weights that are the same for all samples are copied for each
-        b, values = Tensor(BEFORE, (self.heads, n, n)), Tensor("value", (n, inner))
-        repeated = None if alone else Strided(b.shape, 1, ((self.heads, 0, 1),), repeated=True)
-        merged = merged_heads(values.shape, self.heads, n)
-        mixing["tensors"] = product(b, values, values.shape, repeated, merged)
-        weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
-        yield weighted if self.trainable else with_gradient_operands(weighted, 1)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+            facts = mixing | {"matrix": matrix(entries, live), "symbol": "mask", "once": not alone}
+            b, live = t.leaf("mask", later_masked, b, title="Mask", **facts), entries
+        facts = mixing | {"matrix": matrix(entries, live, saved=alone or self.trainable), "symbol": "softmax"}
+        b = t.leaf("softmax", softmax, b, title="Softmax", **facts)
+        y = t.leaf("weighted_sum", grouped_product, b, v, options={"shared": 1}, symbol="AV", **mixing)
+        return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
 
-    def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
-        """B computed from every token alone."""
-        n = place.grid.total
-        yield on_raw_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
-        yield elementwise("relu", "ReLU", "relu", n * inner)
+    def _of_tokens(self, t: Operations, x: Tensor, place: Place, kept: dict[str, Any]) -> Tensor:
+        """B computed from every token alone: (B, H, N, N)."""
+        n, bias = place.grid.total, self.projection_bias
+        hidden = t.linear("hidden", x, self.inner(place.dim), bias=bias)
+        hidden = split_heads(t.act("relu", hidden, "relu"), self.heads)
+        kept = kept | {"matrix": matrix(self.heads * n * n)}
         if self.form == "dense":
-            row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)
-            yield msgspec.structs.replace(row, bound=True, matrix=matrix(self.heads * n * n), **kept)
-            return
+            title = "Weights W₂·relu(W₁x)"
+            return t.leaf("synthesis", per_head, hidden, weights=self._maps(hidden, n), title=title, bound=True, **kept)
         a, b = self.factors(place.grid)
-        first = self._per_head("factor_a", "First factors", n, inner, a)
-        yield msgspec.structs.replace(first, bound=self.factor is None)
-        yield msgspec.structs.replace(self._per_head("factor_b", "Second factors", n, inner, b), bound=True)
-        entries = self.heads * n * n
-        factors = Tensor("factor_a", (n, self.heads * a)), Tensor("factor_b", (n, self.heads * b))
-        kept |= {"matrix": matrix(entries), "tensors": product(*factors, (entries,))}
-        yield elementwise("synthesis", "Products of factors", "multiply", entries, **kept)
+        first = t.leaf("factor_a", per_head, hidden, weights=self._maps(hidden, a), bound=self.factor is None)
+        second = t.leaf("factor_b", per_head, hidden, weights=self._maps(hidden, b), bound=True)
+        return t.leaf("synthesis", products, first, second, title="Products of factors", **kept)
 
-    def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
-        """One d_k×outputs map per head of the hidden layer; merging batch and heads it copies both operands."""
-        read = Tensor("relu", (tokens, inner))
-        copied = merged_heads((inner, tokens + outputs), self.heads, tokens)
-        tensors = Tensors((read,), (Tensor(OUTPUT, (tokens, self.heads * outputs)),), (Saved("relu", copied=copied),))
-        macs, biases = tokens * inner * outputs, self.heads * outputs if self.projection_bias else 0
-        flops = 2 * macs + tokens * biases * COSTS["add"]
-        facts = {"params": inner * outputs + biases, "tensors": tensors}
-        return Operation(path=path, title=title, macs=macs, flops=flops, **facts)
+    def _maps(self, hidden: Tensor, outputs: Number) -> list[Weight]:
+        """One d_k×outputs map per head of the hidden layer."""
+        weight = Weight((self.heads, hidden.shape[-1], outputs), "linear_maps")
+        return [weight, *([Weight((self.heads, 1, outputs), "zeros", "bias")] if self.projection_bias else [])]
 
-    def _of_tables(self, n: Number, kept: dict[str, Any], mixing: dict[str, Any]) -> Iterator[Operation]:
-        """B learned or fixed."""
+    def _of_tables(self, t: Operations, n: Number, facts: dict[str, Any]) -> Tensor:
+        """B learned or fixed: (H, N, N), the same for all samples."""
+        facts = facts | {"once": True}
         if self.form == "random":
-            params = self.heads * n * n if self.trainable else 0
-            kept["tensors"] = msgspec.structs.replace(weights((self.heads, n, n)), beside=False)
-            row = Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **mixing)
-            yield msgspec.structs.replace(row, bound=self.trainable)
-            return
-        rank = self.rank or RANK
-        macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
-        table_facts = {"params": params, "bound": True, "once": True, "matrix": matrix(self.heads * n * n)}
-        table_facts["tensors"] = Tensors((), (Tensor(OUTPUT, (self.heads, n, n)),))
-        yield matmul("synthesis", "Weights R₁R₂ᵀ", macs, **table_facts, **kept | mixing)
+            table = Weight((self.heads, n, n), "normal" if self.trainable else "standard", learns=self.trainable)
+            return t.leaf("synthesis", itself, weights=[table], title="Table of weights", bound=self.trainable, **facts)
+        tables = [Weight((self.heads, n, self.rank or RANK), "low_rank", name) for name in ("left", "right")]
+        facts |= {"bound": True, "matrix": matrix(self.heads * n * n)}
+        return t.leaf("synthesis", product, weights=tables, title="Weights R₁R₂ᵀ", **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
@@ -175,3 +160,19 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
             else "the weights have one row"
         )
         yield f"{layer} per token ({n}): another N needs new weights"
+
+
+def per_head(t: Functions, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A linear map per head: (B, H, N, K), (H, K, M) -> (B, H, N, M)."""
+    y = x @ weight
+    return y if bias is None else y + bias
+
+
+def products(t: Functions, a: Tensor, b: Tensor) -> Tensor:
+    """Each first factor times each second factor: (B, H, N, P), (B, H, N, Q) -> (B, H, N, P·Q)."""
+    return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
+
+
+def product(t: Functions, left: Tensor, right: Tensor) -> Tensor:
+    """R₁R₂ᵀ: (H, N, R) twice -> (H, N, N)."""
+    return left @ right.mT

@@ -51,6 +51,8 @@ from xfcost.torch_models.shared import attention, cache, convolution, experts, l
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "normal": partial(nn.init.normal_, std=0.02),
     "linear": partial(nn.init.kaiming_uniform_, a=5**0.5),  # as torch draws a linear map
+    "linear_maps": lambda tensor: nn.init.uniform_(tensor, -(tensor.shape[-2] ** -0.5), tensor.shape[-2] ** -0.5),
+    "standard": nn.init.normal_,
     "near_zero": partial(nn.init.normal_, std=1e-6),
     "zeros": nn.init.zeros_,
     "ones": nn.init.ones_,
