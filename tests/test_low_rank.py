@@ -58,7 +58,7 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path):
     live = build(placed(model({"heads": 1, "rank": 4, "share": "layerwise"}), tmp_path), "cpu")
     layer = live.model.get_submodule("streams.0.stages.0.run.0.0.inner").double()
     table = live.model.get_parameter("shared.projection_16x4.weight").double()
-    layer.projection.tables[0].double()
+    layer.projection.tables["weight"].double()
     x = torch.randn(2, 16, 12, dtype=torch.float64)
     q, k, v = F.linear(x, layer.qkv.weight, layer.qkv.bias).chunk(3, dim=-1)
     weights = (q @ (table.T @ k).mT / 12**0.5).softmax(-1)
