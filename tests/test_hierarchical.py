@@ -39,7 +39,7 @@ PVT_SMALL = {
 def put_attention(mixer, weights, theirs):
     weights.put(mixer.q, f"{theirs}.query")
     weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
-    if mixer.reduce is not None:
+    if hasattr(mixer, "reduce"):
         for kind in ("weight", "bias"):
             whole = weights.take(f"{theirs}.spatial_reduction.{kind}")
             getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
-from xfcost.formulas.attention import attention_of, with_mask
 from xfcost.formulas.component import (
     ComponentError,
     CroppingNote,
     Grid,
     Letter,
     Number,
-    Operation,
     PaddingNote,
     Place,
     Side,
@@ -25,28 +23,21 @@ from xfcost.formulas.component import (
     check_odd,
 )
 from xfcost.formulas.conv_kernel import ConvKernel, centred_kernel, kernel_of
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.grid_axes import numbers
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import CausalMixer, NonCausalMixer
-from xfcost.formulas.rows import (
-    convolution,
-    depthwise_convolution,
-    elementwise,
-    letter_power,
-    linear,
-    matmul,
-    maximum,
-    move,
-    norm,
-    on_raw_input,
-)
-from xfcost.formulas.tensors import adaptive_mean, copied, of_input
+from xfcost.formulas.rows import letter_power
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Saved, Tensor, Tensors, merged_heads
+from xfcost.program.attention import attend, compared_mask, join_heads, split_heads
+from xfcost.program.convolution import AdaptiveMean, Convolution, convolution, depthwise, in_rows, on_grid
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import scaled
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
+class SpatialReduction(Program, NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
     """SRA: softmax(Q K'ᵀ/√d_k) V' with K', V' from a grid reduced R times along each side (Wang et al. 2021, §3.3).
 
     N tokens on a grid of r axes, width d, h heads of width d_k, R the `reduction`, M = N/R^r keys.
@@ -67,6 +58,8 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
     """
 
     non_causal_reason: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
+
+    titles: ClassVar[Mapping[str, str]] = {"pool": "Adaptive average pool"}
 
     reduction: Annotated[Side, Letter("R", least=2)] = 1
     """Reduction R of the key and value grid along each side."""
@@ -128,51 +121,44 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
         return msgspec.structs.replace(component, pooled=pooled), lettered_place
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        inner, keys = self.inner(d), self.reduced(place.grid).total
-        yield on_raw_input(linear("q", "Q projection", n, d, inner, bias=self.projection_bias))
-        if self._reduces:
-            yield from self._reduction(place)
-        kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
-        yield kv if self._reduces else on_raw_input(kv)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner, bias = self.inner(place.dim), self.projection_bias
+        q = t.linear("q", x, inner, bias=bias)
+        k, v = t.linear("kv", self._reduced(t, x, place), 2 * inner, bias=bias).chunk(2, -1)
+        heads = (split_heads(part, self.heads) for part in (q, k, v))
         # a key that stands for several tokens makes no pair of tokens
         pairs = None if self._reduces else self.pairs(place.grid)
-        letters = self._keys_in_letters(place.grid)
-        yield from attention_of(self, place, keys=keys, reads=letters, pairs=pairs, operands=("q", "kv", "kv"))
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+        mixing = {"mixing": "global", "reads": self._keys_in_letters(place.grid)}
+        y = attend(t, *heads, fused=place.fused, pairs=pairs, mixing=mixing)
+        return t.linear("out", join_heads(y), place.dim, bias=bias)
 
     def _keys_in_letters(self, grid: Grid) -> str:
         if self.pooled is not None:
             return "k"
         return f"N/{letter_power('R', len(grid.sides))}" if self._reduces else "N"
 
-    def _reduction(self, place: Place) -> Iterator[Operation]:
-        grid, d = place.grid, place.dim
-        keys = self.reduced(grid).tokens
+    def _reduced(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        """The tokens that keys and values are made of: (B, N, D) -> (B, M, D)."""
+        sides, d = place.grid.sides, place.dim
         if self.pooled is not None:
-            yield of_input(self._pool(grid, d))
-            yield msgspec.structs.replace(linear("reduce", "1×1 convolution", keys, d, d), takes_input=True)
-            yield from norm("layer_norm", "norm", keys, d)
-            yield elementwise("act", "Activation", "gelu", keys * d)
-            return
-        kernel = self.kernel(grid)
-        reads = letter_power("R", len(grid.sides))
-        row = on_raw_input(convolution("reduce", "Reduce patches", (grid.tokens, d), (keys, d), kernel.sides))
-        patch_mixing = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
-        yield msgspec.structs.replace(row, **patch_mixing)
-        yield from norm("layer_norm", "norm", keys, d)
+            mean = AdaptiveMean(self.reduced(place.grid).sides)
+            y = in_rows(t.run("pool", mean, on_grid(x, sides), **self._pooling(place.grid)))
+            y = t.norm("norm", t.linear("reduce", y, d, title="1×1 convolution", takes_input=True), "layer_norm")
+            return t.act("act", y, "gelu")
+        if self.reduction == 1:
+            return x
+        kernel = self.kernel(place.grid)
+        facts: dict[str, Any] = {"reads": letter_power("R", len(sides)), "title": "Reduce patches"}
+        y = convolution(t, "reduce", on_grid(x, sides), d, kernel, self.reduced(place.grid).sides, **facts)
+        return t.norm("norm", in_rows(y), "layer_norm")
 
-    def _pool(self, grid: Grid, width: Number) -> Operation:
+    def _pooling(self, grid: Grid) -> dict[str, Any]:
         """An adaptive mean of n tokens to P along a side: the i-th of them is of tokens ⌊i·n/P⌋ to ⌈(i+1)·n/P⌉.
 
         They read n + P - gcd(n, P) tokens in total, the longest ⌈(n + P - gcd(n, P))/P⌉.
         """
-        pooled_tokens = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
-        longest = [ceil_div(tokens, self.pooled) for tokens in pooled_tokens]
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/k", "reads_tokens": prod(longest)}
-        mixing["tensors"] = adaptive_mean(grid.sides, self.reduced(grid).sides, width)
-        return elementwise("pool", "Adaptive average pool", "mean", prod(pooled_tokens) * width, **mixing)
+        longest = (ceil_div(side + self.pooled - common_divisor(side, self.pooled), self.pooled) for side in grid.sides)
+        return {"mixing": "global", "reads": "N/k", "reads_tokens": prod(longest)}
 
     def notes(self, place: Place) -> Iterator[str]:
         grid = place.grid
@@ -189,7 +175,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
-class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
+class Compressed(Program, CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     """Softmax attention over keys and values that a strided convolution compressed (Liu et al. 2018, §4.2.4).
 
     N tokens, width d, h heads of width d_k = d/h; a convolution of κ tokens and stride c, in g groups, makes M = ⌈N/c⌉
@@ -211,6 +197,8 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     """
 
     short_name = "Memory-compressed attention"
+
+    titles: ClassVar[Mapping[str, str]] = {"pad": "Pad keys and values", "null": "Null key and value"}
 
     compression: Annotated[Span, Letter("c")] = 3
     """Stride c of the convolution: tokens per compressed key."""
@@ -293,62 +281,45 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
             else n * self.keys(grid)
         )
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, grid = place.grid.total, place.dim, place.grid
-        inner, keys = self.inner(d), self.keys(grid)
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        if self.padding(grid):
-            padded = n + self.padding(grid)
-            tensors = copied((n, 2 * inner), (padded, 2 * inner), "qkv")
-            yield move("pad", "Pad keys and values", 2 * padded * inner, tensors=tensors)
-        yield self._compress(grid, inner)
-        if self.null_key:
-            tensors = copied((self.compressed_keys(grid), 2 * inner), (keys, 2 * inner))
-            facts = {"params": 2 * inner, "moved": 2 * keys * inner, "tensors": tensors}
-            yield Operation(path="null", title="Null key and value", **facts)
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
-        mask = Tensor("compressed_mask", (n, keys), "bool", once=True)
-        if self.causal and place.fused:
-            written = msgspec.structs.replace(mask, name=OUTPUT)
-            facts = {"reads_tokens": keys, "tensors": Tensors((), (written,), beside=True)}
-            yield Operation(path="compressed_mask", title="Mask (compressed)", **facts, **mixing)
-        read = "null" if self.null_key else "compress"
-        core: dict[str, Any] = mixing | {"keys": keys, "pairs": self.scored(grid), "operands": ("qkv", read, read)}
-        rows = attention_of(self, place, prefix="compressed_", **core)
-        yield from (with_mask(row, mask) for row in rows) if self.causal else rows
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner = self.inner(place.dim)
+        q, kv = t.linear("qkv", x, 3 * inner, bias=self.projection_bias).split((inner, 2 * inner), -1)
+        kv = self._compressed(t, kv.unflatten(-1, (2, inner)).transpose(1, 2), place.grid)
+        heads = (split_heads(part, self.heads) for part in (q, kv.select(1, 0), kv.select(1, 1)))
+        part = t.part("compressed", "compressed")
+        mixing = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
+        mask = self._mask(part, place.grid) if self.causal else None
+        y = attend(part, *heads, fused=place.fused, pairs=self.scored(place.grid), mixing=mixing, mask=mask)
+        return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
 
-    def _compress(self, grid: Grid, inner: Number) -> Operation:
-        """Compression of κ tokens to one, for keys and values."""
-        compressed_keys = self.compressed_keys(grid)
-        title = f"Compress keys and values ({self.function})"
-        # What is compressed is saved, but for a mean; a convolution merges batch, keys and values
-        tokens, padding = grid.total, self.padding(grid)
-        read = Tensor(BEFORE, (tokens + padding, 2 * inner)) if padding else Tensor("qkv", (tokens, 2 * inner))
-        merged = merged_heads(read.shape, 2, tokens)
-        saves = {
-            "conv": (Saved(read.name, copied=None if padding else merged),),
-            "max": (Saved(read.name), Saved(OUTPUT)),
-            "mean": (),
-        }
-        writes = (Tensor(OUTPUT, (self.compressed_keys(grid), 2 * inner)),)
-        tensors = Tensors((read,), writes, saves[self.function])
-        mixing: dict[str, Any] = {
-            "mixing": "local",
-            "reads": "c" if self.span == self.compression else "κ",
-            "reads_tokens": self.span,
-            "tensors": tensors,
-        }
-        window_elements = 2 * compressed_keys * self.span * inner
-        if self.function == "mean":
-            return elementwise("compress", title, "mean", window_elements, **mixing)
-        if self.function == "max":
-            return maximum("compress", title, window_elements, content_dependent=True, **mixing)
-        group_width = inner // self.groups
-        row = matmul(
-            "compress", title, window_elements * group_width, params=self.span * group_width * inner + inner, **mixing
+    def _compressed(self, t: Operations, kv: Tensor, grid: Grid) -> Tensor:
+        """Keys and values of κ tokens each, behind a null key and value: (B, 2, N, I) -> (B, 2, M, I)."""
+        inner = kv.shape[-1]
+        if padding := self.padding(grid):
+            neutral = float("-inf") if self.function == "max" else 0.0
+            kv = t.leaf("pad", padded, kv, options={"count": padding, "value": neutral})
+        facts: dict[str, Any] = {"title": f"Compress keys and values ({self.function})", "reads_tokens": self.span}
+        facts |= {"mixing": "local", "reads": "c" if self.span == self.compression else "κ"}
+        if self.function == "conv":
+            kernel = ConvKernel((self.span,), (self.compression,), (0,))
+            leaf = Convolution(inner, kernel, (self.compressed_keys(grid),), self.groups)
+            kv = (
+                t.run("compress", leaf, kv.flatten(0, 1).transpose(1, 2), **facts).transpose(1, 2).unflatten(0, (-1, 2))
+            )
+        else:
+            facts["content_dependent"] = self.function == "max"
+            windows = {"span": self.span, "stride": self.compression}
+            kv = t.leaf("compress", POOLS[self.function], kv, options=windows, **facts)
+        return t.leaf("null", null_first, kv, weights=(Weight((2, 1, inner), "zeros"),)) if self.null_key else kv
+
+    def _mask(self, t: Operations, grid: Grid) -> Callable[..., Tensor]:
+        """-∞ at blocks that end after the query; all queries read the null key, the first."""
+        ends = {"tokens": grid.total, "stride": self.compression, "blocks": self.compressed_keys(grid)}
+        end = Weight((self.keys(grid),), Worked("fixed_numbers:ends_of_blocks", ends), "end_M", learns=False)
+        token = Weight(
+            (grid.total, 1), Worked("fixed_numbers:positions", {"tokens": grid.total}), "token_N1", learns=False
         )
-        return msgspec.structs.replace(row, flops=row.flops + 2 * compressed_keys * inner * FLOPS_PER_ELEMENT["add"])
+        return compared_mask(t, ended, (token, end))
 
     def notes(self, place: Place) -> Iterator[str]:
         first, padding = self.first_end(place.grid), self.padding(place.grid)
@@ -360,7 +331,35 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
             yield f"the first block ends at token {first}, counted from 0: the tokens before it read the null key alone"
 
 
-class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
+def ended(t: Functions, token: Tensor, end: Tensor) -> Tensor:
+    """Ends a block after the token? (N, 1), (M,) -> (N, M)."""
+    return end > token
+
+
+def padded(t: Functions, x: Tensor, *, count: int, value: float) -> Tensor:
+    """`value` before the first token, neutral for a maximum or a sum: (B, 2, N, I) -> (B, 2, P, I)."""
+    return t.pad(x, 2, before=count, value=value)
+
+
+def window_means(t: Functions, x: Tensor, *, span: int, stride: int) -> Tensor:
+    """The mean of κ tokens at each stride: (B, 2, P, I) -> (B, 2, M, I)."""
+    return x.unfold(2, span, stride).mean(-1)
+
+
+def window_maxima(t: Functions, x: Tensor, *, span: int, stride: int) -> Tensor:
+    """The maximum of the same: (B, 2, P, I) -> (B, 2, M, I)."""
+    return x.unfold(2, span, stride).amax(-1)
+
+
+POOLS: Final = {"mean": window_means, "max": window_maxima}
+
+
+def null_first(t: Functions, x: Tensor, null: Tensor) -> Tensor:
+    """A learned key and value before the others, so that every query can read one: (B, 2, M, I) -> (B, 2, M+1, I)."""
+    return t.cat([null.expand(x.shape[0], -1, -1, -1), x], 2)
+
+
+class ConvAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
     """Q, K and V each by a depthwise convolution, a batch norm and a linear map (Wu et al. 2021, CvT, §3.2).
 
     N tokens on a grid of r axes, width d, h heads of width d_k, kernels of W×W padded by ⌊W/2⌋, R the `kv_stride`,
@@ -407,50 +406,36 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         """The grid of the keys."""
         return Grid(self.kernel(grid, self.kv_stride).out(grid.sides), grid.special)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, d = place.grid, place.dim
-        inner, keys = self.inner(d), self.keys(grid)
-        yield from self._projection("q", grid, place)
-        yield elementwise(
-            "scale",
-            "Scale queries by the whole width, 1/√(h·d_k)",
-            "multiply",
-            grid.total * inner,
-            symbol="",
-        )
-        yield from self._projection("k", keys, place)
-        yield from self._projection("v", keys, place)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner, grid = self.inner(place.dim), place.grid
+        title = "Scale queries by the whole width, 1/√(h·d_k)"
+        q = self._projected(t, "q", x, 1, place)
+        q = t.leaf("scale", scaled, q, options={"factor": float(inner) ** -0.5}, title=title, symbol="")
+        k, v = (self._projected(t, name, x, self.kv_stride, place) for name in ("k", "v"))
         reads = "N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}"
+        heads = (split_heads(part, self.heads) for part in (q, k, v))
         # a key is made of several tokens, and makes no pair of tokens
-        operands = ("scale", "k_linear", "v_linear")
-        yield from attention_of(self, place, keys=keys.total, reads=reads, pairs=None, scaled=False, operands=operands)
-        yield linear("out", "Output projection W_O", grid.total, inner, d, bias=self.projection_bias)
+        y = attend(t, *heads, fused=place.fused, pairs=None, mixing={"mixing": "global", "reads": reads}, scaled=False)
+        return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
 
-    def _projection(self, name: str, grid: Grid, place: Place) -> Iterator[Operation]:
-        """Projection of Q, K or V with output `grid`."""
-        what, d = name.upper(), place.dim
-        kernel = self.kernel(place.grid).sides
-        yield on_raw_input(
-            depthwise_convolution(
-                f"{name}_conv",
-                f"{what} depthwise convolution",
-                grid.tokens,
-                kernel,
-                d,
-                inputs=place.grid.tokens,
-                bias=False,
-            )
-        )
-        yield from norm("batch_norm", f"{name}_norm", grid.tokens, d)
+    def _projected(self, t: Operations, name: str, x: Tensor, stride: int, place: Place) -> Tensor:
+        """A convolution and a norm of the grid's tokens, then a linear map of all: (B, N, D) -> (B, M, I)."""
+        part, what, grid = t.part(name), name.upper(), place.grid
+        kernel, tokens = self.kernel(grid, stride), on_grid(x.narrow(1, grid.special, grid.tokens), grid.sides)
+        facts = {"title": f"{what} depthwise convolution", "bias": False}
+        y = in_rows(depthwise(part, "conv", tokens, kernel, kernel.out(grid.sides), **facts))
+        y = part.norm("norm", y, "batch_norm")
         if grid.special:
-            joined = Tensors(
-                (Tensor(INPUT, (place.grid.total, d)), Tensor(BEFORE, (grid.tokens, d))),
-                (Tensor(OUTPUT, (grid.total, d)),),
+            y = part.leaf(
+                "join", after_special, y, x, options={"count": grid.special}, title=f"{what}: join the special tokens"
             )
-            yield move(f"{name}_join", f"{what}: join the special tokens", grid.total * d, tensors=joined)
-        inner = self.inner(d)
-        yield linear(f"{name}_linear", f"{what} projection", grid.total, d, inner, bias=self.projection_bias)
+        return part.linear("linear", y, self.inner(place.dim), bias=self.projection_bias, title=f"{what} projection")
 
     def notes(self, place: Place) -> Iterator[str]:
         if place.grid.special:
             yield f"{place.grid.special} special token(s) skip the convolutions, and are concatenated after them"
+
+
+def after_special(t: Functions, y: Tensor, x: Tensor, *, count: int) -> Tensor:
+    """The first tokens of x, then y: (B, M, D), (B, N, D) -> (B, count + M, D)."""
+    return t.cat([x.narrow(1, 0, count), y], 1)

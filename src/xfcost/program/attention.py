@@ -5,7 +5,7 @@ B batch, G groups, H heads, N queries, M keys, K head width, V of values, D widt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -132,6 +132,22 @@ def fixed_mask(t: Operations, shut: Weight) -> Callable[..., Tensor]:
     return mask
 
 
+def compared_mask(
+    t: Operations, shut: Callable[..., Tensor], at: Sequence[Weight], *given: Tensor, **options: Any
+) -> Callable[..., Tensor]:  # fmt: skip
+    """The leaf `mask`, whose pairs `shut` finds in every pass: of `given` tensors and fixed positions `at`.
+
+    -∞ at these pairs; for a fused kernel, the pairs that may be read.
+    """
+
+    def mask(scores: Tensor | None, **facts: Any) -> Tensor:
+        inputs, function = ((), open_where) if scores is None else ((scores,), shut_where)
+        how = {"shut": shut, "options": options}
+        return t.leaf("mask", function, *inputs, *given, weights=at, options=how, symbol="mask", **facts)
+
+    return mask
+
+
 def in_place(mask: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A mask that overwrites the scores, which nothing else uses: it makes no matrix of its own."""
 
@@ -228,6 +244,18 @@ def open_pairs(t: Functions, shut: Tensor) -> Tensor:
 def shut_pairs(t: Functions, x: Tensor, shut: Tensor) -> Tensor:
     """-∞ at the shut pairs of a query and a key."""
     return x.masked_fill(shut, float("-inf"))
+
+
+def open_where(t: Functions, *at: Tensor, shut: Callable[..., Tensor], options: Mapping[str, Any]) -> Tensor:
+    """The pairs that may be read, of what `shut` compares."""
+    return shut(t, *at, **options).logical_not()
+
+
+def shut_where(
+    t: Functions, x: Tensor, *at: Tensor, shut: Callable[..., Tensor], options: Mapping[str, Any]
+) -> Tensor:  # fmt: skip
+    """-∞ at the pairs that `shut` finds."""
+    return x.masked_fill(shut(t, *at, **options), float("-inf"))
 
 
 def softmax(t: Functions, x: Tensor) -> Tensor:

@@ -41,8 +41,10 @@ class Functions(Protocol):
         """Zeros around the last axes, as torch.nn.functional.pad has them."""
 
     def zeros(self, *shape: Number, like: Tensor) -> Tensor: ...
-    def pad(self, x: Tensor, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0) -> Tensor:
-        """Zeros before and after, along an axis, or along each of several."""
+    def pad(
+        self, x: Tensor, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0, value: float = 0.0
+    ) -> Tensor:  # fmt: skip
+        """Zeros, or another value, before and after, along an axis, or along each of several."""
 
     def repeat_interleave(self, x: Tensor, repeats: int, dim: int) -> Tensor: ...
     def arange(self, count: Number, like: Tensor) -> Tensor:

@@ -248,7 +248,7 @@ class Tape(Operations):
         return self._padded(x, padded, *sides)
 
     def pad(
-        self, x: Symbolic, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0
+        self, x: Symbolic, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0, value: float = 0.0
     ) -> Symbolic:  # fmt: skip
         axes = [axis % x.ndim for axis in (dim if isinstance(dim, tuple) else (dim,))]
         shape = [before + size + after if axis in axes else size for axis, size in enumerate(x.shape)]

@@ -68,11 +68,13 @@ class Functions:
     eq = staticmethod(torch.eq)
 
     @staticmethod
-    def pad(x: Tensor, dim: int | tuple[int, ...], *, before: int = 0, after: int = 0) -> Tensor:
+    def pad(
+        x: Tensor, dim: int | tuple[int, ...], *, before: int = 0, after: int = 0, value: float = 0.0
+    ) -> Tensor:  # fmt: skip
         axes = [axis % x.dim() for axis in (dim if isinstance(dim, tuple) else (dim,))]
         # torch takes (before, after) of each axis, last axis first
         each = [(before, after) if axis in axes else (0, 0) for axis in reversed(range(min(axes), x.dim()))]
-        return Functions.pad_sides(x, [one for both in each for one in both])
+        return Functions.pad_sides(x, [one for both in each for one in both], value)
 
     @staticmethod
     def arange(count: int, like: Tensor) -> Tensor:
@@ -81,8 +83,8 @@ class Functions:
     steps = range
 
     @staticmethod
-    def pad_sides(x: Tensor, sides: Sequence[int]) -> Tensor:
-        return F.pad(x, [*sides]) if any(sides) else x
+    def pad_sides(x: Tensor, sides: Sequence[int], value: float = 0.0) -> Tensor:
+        return F.pad(x, [*sides], value=value) if any(sides) else x
 
     normalize = staticmethod(partial(F.normalize, dim=-1))
 

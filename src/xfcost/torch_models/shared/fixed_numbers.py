@@ -56,3 +56,14 @@ def encodings(first: int, count: int, width: int, spacing: int = 1) -> Tensor:
     column = torch.arange(0, width, 2, dtype=torch.float64)
     angle = distance_T1 / 10000 ** (column / width)
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[None, :, :width].to(torch.get_default_dtype())
+
+
+def positions(tokens: int) -> Tensor:
+    """0 to N - 1: (N, 1)."""
+    return torch.arange(tokens).unsqueeze(1)
+
+
+def ends_of_blocks(tokens: int, stride: int, blocks: int) -> Tensor:
+    """The last tokens of compressed blocks, one every `stride` tokens, behind -1, the end of the null key: (M,)."""
+    end_M = torch.arange(blocks) * stride + (tokens - 1) % stride
+    return torch.cat([torch.full((1,), -1), end_M])
