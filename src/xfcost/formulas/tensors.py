@@ -63,11 +63,6 @@ def copied(reads: Shape, writes: Shape, *names: str) -> Tensors:
     return Tensors(tuple([Tensor(name, reads) for name in names or (BEFORE,)]), (Tensor(OUTPUT, writes),))
 
 
-def part_of_padded(reads: Shape, writes: Shape) -> Tensors:
-    """A copy of the row before, seen without its padding."""
-    return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes, storage=prod(reads), cropped=True),))
-
-
 def cropped(row: Operation, padding: Number) -> Operation:
     """`row`, of whose output the tokens of `padding` are left out, and stay in memory."""
     if row.tensors is None or padding == 0:

@@ -31,7 +31,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "compressed": ("spatial_reduction:Compressed", None),
         "funnel": ("funnel:Funnel", None),
         "synthesizer": ("synthesizer:Synthesizer", None),
-        "sparse": ("sparse:Sparse", "sparse:SparseAttention"),
+        "sparse": ("sparse:Sparse", None),
         "sinkhorn": ("sorting:Sinkhorn", "sorting:SinkhornAttention"),
         "non_local": ("non_local:NonLocal", None),
         "sagan": ("non_local:Sagan", None),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import isqrt, prod
-from typing import Annotated, Any, Final, Literal, NamedTuple
-
-import msgspec
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 from xfcost.formulas.arithmetic import greater, lesser
-from xfcost.formulas.attention import DenseAttention, masks_of_groups
-from xfcost.formulas.banded_attention import Blocks, memory_blocks, of_cropped, overlapping, padded, squares
+from xfcost.formulas.banded_attention import Blocks, squares
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -18,19 +16,35 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
     Width,
 )
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.formulas.rows import elementwise, linear, matmul, move
-from xfcost.formulas.tensors import Shape, copied, product, reading
 from xfcost.ledger.matrices import AttentionCore, matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Strided, Tensor, Tensors
+from xfcost.mechanisms.blockwise import cut_blocks, zeros_after
+from xfcost.program.attention import (
+    added,
+    attend,
+    beside,
+    grouped_product,
+    in_place,
+    join_heads,
+    scaled_queries,
+    scores,
+    softmax,
+    split_heads,
+)
+from xfcost.program.leaves import IntervalMask, Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
+
+Factor = Literal["local", "long"]
+FACTORS: Final[tuple[Factor, ...]] = ("local", "long")
 
 
-class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
+class Sparse(Program, CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     """Factorised self-attention, `strided` or `fixed` (Child et al. 2019, §4.3 and §5.1).
 
     N tokens padded up to u blocks of l (the stride), P = u·l. The first factor A⁽¹⁾, `local`, and the second A⁽²⁾,
@@ -60,6 +74,15 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     The paper prints the cells as {l - c, …, l}, c + 1 of them; j mod l is below l, so they are c. It also lets the
     heads of a fixed pattern have other c cells each, which costs the same product.
     """
+
+    titles: ClassVar[Mapping[str, str]] = {
+        "add": "Add both factors",
+        "join": "Join scores of both factors",
+        "join_heads": "Join heads of both factors",
+        "memory_blocks": "Pad keys and values, cut memory blocks",
+        "pad": "Pad to whole blocks",
+        "silence": "Zeros where no cell may be read yet",
+    }
 
     pattern: Literal["strided", "fixed"]
     """`strided` or `fixed` (Child et al. 2019, §4.3)."""
@@ -176,104 +199,119 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     def observed(self, place: Place) -> Observed:
         return Observed(at_most=frozenset(("join", "softmax")))  # at borders, and where both patterns have a key
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        inner, blocks = self.inner(d), self.blocks(place.grid)
-        projected = inner + 2 * self.key_inner(d)
-        yield linear("qkv", "Q, K, V projections", n, d, projected, bias=self.projection_bias)
-        filled = padded((n, projected), (blocks.padded, projected))
-        yield move("pad", "Pad to whole blocks", blocks.padded * projected if blocks.padded != n else 0, tensors=filled)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, blocks, inner = place.grid.total, self.blocks(place.grid), self.inner(place.dim)
+        x = t.linear("qkv", x, inner + 2 * self.key_inner(place.dim), bias=self.projection_bias)
+        x = t.leaf("pad", zeros_after, x, options={"count": blocks.padded - n})
         if self.integration == "merged":
-            yield from self._merged(place, blocks)
-        if self.integration in ("local", "heads"):
-            yield self._memory_blocks("local_memory_blocks", place, blocks)
-            yield from self._core("local", place, blocks)
-        if self.integration in ("long", "heads"):
-            yield from self._core("long", place, blocks)
-            if self.summary is not None:
-                shape = (blocks.padded, inner // self._share)
-                yield move("long_silence", "Zeros where no cell may be read yet", tensors=copied(shape, shape))
-        if self.integration == "heads":
-            halves = (blocks.padded, inner // 2)
-            local = "local_attention" if place.fused else "local_weighted_sum"
-            both = (Tensor(local, halves), Tensor(BEFORE, halves))
-            joined = Tensors(both, (Tensor(OUTPUT, (blocks.padded, inner)),))
-            yield move("join_heads", "Join heads of both factors", blocks.padded * inner, tensors=joined)
-        out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
-        yield of_cropped(out, n, blocks.padded, inner)
+            y = self._merged(t, x, place, blocks)
+        elif self.integration == "heads":  # the projection holds queries, keys and values of the first, then the second
+            local, long = x.chunk(2, -1)
+            answers = self._local_factor(t, local, place, blocks), self._long_factor(t, long, place, blocks)
+            y = t.leaf("join_heads", beside, *answers)
+        else:
+            y = (self._local_factor if self.integration == "local" else self._long_factor)(t, x, place, blocks)
+        return t.linear("out", y.narrow(1, 0, n), place.dim, bias=self.projection_bias)
 
     @property
     def _share(self) -> int:
         """Number of factors that share the heads."""
         return 2 if self.integration == "heads" else 1
 
-    def _memory_blocks(self, path: str, place: Place, blocks: Blocks) -> Operation:
-        around = blocks.memory_elements if self.pattern == "strided" else 0
-        width = sum(self._widths(place))
-        tensors = memory_blocks(blocks._replace(sides=(1, blocks.padded)), width, self._source(place, blocks))
-        return move(path, "Pad keys and values, cut memory blocks", around * width, tensors=tensors)
-
     def _widths(self, place: Place) -> tuple[Number, Number]:
         """Keys and values of one factor's heads together."""
         return self.key_inner(place.dim) // self._share, self.inner(place.dim) // self._share
 
-    @staticmethod
-    def _source(place: Place, blocks: Blocks) -> str:
-        """The row that gives queries, keys and values."""
-        return "qkv" if blocks.padded == place.grid.total else "pad"
+    def _memory(self, t: Operations, kv: Tensor, place: Place, blocks: Blocks) -> Tensor:
+        """Keys and values of every block of the local factor: (B, P, X) -> (B, U, M, X)."""
+        cut = {"blocks": blocks._replace(sides=(1, blocks.padded)), "around": True}
+        return t.leaf("memory_blocks", cut_blocks, kv, options=cut)
 
-    def _laid(self, place: Place, blocks: Blocks) -> Laid:
-        products, source = self.products("long", blocks), self._source(place, blocks)
-        viewed = self.summary in (1, self.stride) or blocks.groups == 1
-        return Laid(products, self._widths(place), source, cells=self.summary is not None, viewed=viewed)
+    def _local_factor(self, t: Operations, x: Tensor, place: Place, blocks: Blocks) -> Tensor:
+        """A⁽¹⁾: each block reads itself and, if strided, its neighbours. (B, P, Q + Q + S) -> (B, P, S)."""
+        keys, values = self._widths(place)
+        q, kv = x.split((keys, keys + values), -1)
+        k, v = self._memory(t.part("local"), kv, place, blocks).split((keys, values), -1)
+        y = self._attended(t, "local", (in_blocks(q, blocks), k, v), place, blocks)
+        return join_heads(y).flatten(1, 2)
 
-    def _operands(self, factor: Factor, place: Place, blocks: Blocks) -> dict[str, Any]:
-        """Options of a factor's core that say where its operands are."""
-        if factor == "long":
-            return self._laid(place, blocks).core()
-        copies = (None, *(overlapping(blocks, width) for width in self._widths(place)))
-        operands = (self._source(place, blocks), "local_memory_blocks", "local_memory_blocks")
-        return {"operands": operands, "fused_copies": copies}
+    def _long_factor(self, t: Operations, x: Tensor, place: Place, blocks: Blocks) -> Tensor:
+        """A⁽²⁾: columns of the sequence in rows of l tokens, or its summary cells. (B, P, Q + Q + S) -> (B, P, S)."""
+        keys, values = self._widths(place)
+        q, k, v = x.split((keys, keys, values), -1)
+        layout = self.layout(place.grid)
+        y = self._attended(t, "long", (layout.queries(q), layout.keys(k), layout.keys(v)), place, blocks)
+        y = layout.back(join_heads(y))
+        if self.summary is None:
+            return y
+        unread = Worked("windows:without_cells", {"config": self, "grid": place.grid})
+        lonely = Weight((blocks.padded,), unread, "lonely_P", learns=False)
+        return t.part("long").leaf("silence", silenced, y, weights=(lonely,))
 
-    def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
-        """Attention by one factor, on all heads or half of them."""
-        n, mixing = place.grid.total, self._mixing(factor, blocks)
-        groups, queries, keys = self.products(factor, blocks)
-        if place.fused:
-            masks = masks_of_groups(groups, queries, keys)
-            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=masks, **mixing)
-        rows = DenseAttention(
-            queries=queries,
-            keys=keys,
-            groups=groups,
-            heads=self.heads // self._share,
-            inner=self._widths(place)[0],
-            values=self._widths(place)[1],
-            mask_kind="groups",
-            **self._operands(factor, place, blocks),
-            mixing=mixing["mixing"],
-            reads=mixing["reads"],
-            pairs=self.local_pairs(n) if factor == "local" else self.long_pairs(n),
-            fused=place.fused,
-            masked=True,
-            mask_in_place=True,
-            prefix=f"{factor}_",
-        ).rows()
-        laid, heads = self._laid(place, blocks), self.heads // self._share
-        yield from (laid.back(row, heads) for row in rows) if factor == "long" else rows
+    def _attended(
+        self, t: Operations, factor: Factor, parts: tuple[Tensor, ...], place: Place, blocks: Blocks
+    ) -> Tensor:  # fmt: skip
+        """Attention by one factor, on all heads or half of them: (B, G, T, Q), … -> (B, G, H, T, K)."""
+        heads, n = self.heads // self._share, place.grid.total
+        q, k, v = (split_heads(part, heads) for part in parts)
+        pairs = self.local_pairs(n) if factor == "local" else self.long_pairs(n)
+        part, mixing = t.part(factor, factor), self._mixing(factor, blocks)
+        mask = in_place(partial(part.run, "mask", self._mask(factor, place.grid)))
+        return attend(part, q, k, v, fused=place.fused, pairs=pairs, mixing=mixing, mask=mask)
 
-    def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
-        """One softmax over both factors; pairs of both are the local one's."""
-        n = place.grid.total
-        yield self._memory_blocks("memory_blocks", place, blocks)
-        yield from MergedFactors(
-            heads=self.heads,
-            long=self._laid(place, blocks),
-            memory=blocks.frame,
-            products={factor: self.products(factor, blocks) for factor in FACTORS},
-            pairs={"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)},
-            mixing={factor: self._mixing(factor, blocks) | {"heads": self.heads} for factor in FACTORS},
-        ).rows()
+    def _mask(self, factor: Factor, grid: Grid) -> IntervalMask:
+        """-∞ at keys that a factor does not read; merged, at those of the local one in the long one too."""
+        worked = Worked(f"windows:{factor}_mask", {"config": self, "grid": grid})
+        return IntervalMask(self.products(factor, self.blocks(grid)), worked)
+
+    def _merged(self, t: Operations, x: Tensor, place: Place, blocks: Blocks) -> Tensor:
+        """One softmax over the keys of both factors, pairs of both being the local one's: -> (B, P, S).
+
+        Scores of the long factor are computed in its own layout, then viewed block by block next to the local ones.
+        """
+        h, n, layout, (keys, values) = self.heads, place.grid.total, self.layout(place.grid), self._widths(place)
+        parts = {factor: t.part(factor, factor) for factor in FACTORS}
+        sizes = {factor: self.products(factor, blocks) for factor in parts}
+        entries = {factor: h * prod(sizes[factor]) for factor in parts}
+        mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in parts}
+        pairs = {"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)}
+
+        def scored(factor: Factor, q: Tensor, k: Tensor, alive: Number) -> Tensor:
+            groups, queries, read = sizes[factor]
+            facts: dict[str, Any] = {"attention_entries": entries[factor], "matrix": matrix(entries[factor], alive)}
+            facts["core"] = AttentionCore(groups * h, queries, read, keys // h, values // h)
+            facts |= {"pairs": pairs[factor], "content_dependent": True} | mixing[factor]
+            z = parts[factor].leaf("scores", scores, split_heads(q, h), k, options={"shared": 1}, **facts)
+            return parts[factor].run("mask", self._mask(factor, place.grid), z, **mixing[factor])
+
+        def split(kv: Tensor) -> list[Tensor]:
+            return [split_heads(part, h) for part in kv.split((keys, values), -1)]
+
+        q, kv = x.split((keys, keys + values), -1)
+        local_k, local_v = split(self._memory(t, kv, place, blocks))
+        scale = {"factor": float(keys // h) ** -0.5}
+        q = t.leaf("scale", scaled_queries, q, options=scale, symbol="", title="Scale queries 1/√d_k")
+        long_k, long_v = split(layout.keys(kv))
+        local = scored("local", in_blocks(q, blocks), local_k, 0)
+        long = scored("long", layout.queries(q), long_k, entries["local"])
+        both, joint = sum(entries.values()), dict(mixing["long"])
+        for name, between in (("reads", " + "), ("reads_tokens", None)):
+            of_each = [mixing[factor][name] for factor in parts]
+            joint[name] = sum(of_each) if between is None else between.join(of_each)
+        z = t.leaf("join", beside, local, layout.by_block(long), matrix=matrix(both, both), **joint)
+        facts: dict[str, Any] = joint | {"content_dependent": True, "matrix": matrix(both, 2 * both, saved=True)}
+        z = t.leaf("softmax", softmax, z, symbol="softmax", **facts)
+        local, long = z.split((sizes["local"][2], sizes["long"][2]), -1)
+        weighed: dict[str, Any] = {"content_dependent": True, "options": {"shared": 1}}
+        y = parts["local"].leaf("weighted_sum", grouped_product, local, local_v, **weighed, **mixing["local"])
+        long = layout.from_block(long)
+        more = parts["long"].leaf("weighted_sum", grouped_product, long, long_v, **weighed, **mixing["long"])
+        return join_heads(t.leaf("add", added, y, layout.by_block(more))).flatten(1, 2)
+
+    def layout(self, grid: Grid) -> Columns | Cells:
+        """How the long factor groups tokens."""
+        blocks = self.blocks(grid).groups
+        return Columns(blocks, self.stride) if self.summary is None else Cells(blocks, self.stride, self.summary)
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:
         """Groups, queries and keys of a factor's products."""
@@ -312,151 +350,67 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             yield "the paper's patterns are causal; this one reads tokens on both sides"
 
 
-# Tensors of factorized sparse attention whose factors share one softmax (`mechanisms/sparse.py`) ─────────────────────
+def in_blocks(x: Tensor, blocks: Blocks) -> Tensor:
+    """Consecutive blocks of l tokens: (B, P, S) -> (B, U, L, S)."""
+    return x.unflatten(1, (blocks.groups, blocks.queries))
 
 
-Products = tuple[Number, Number, Number]
+def silenced(t: Functions, x: Tensor, lonely: Tensor) -> Tensor:
+    """Zeros at queries without keys: (B, P, S), (P,) -> (B, P, S)."""
+    return x.masked_fill(lonely.unsqueeze(-1), 0.0)
 
 
-class Laid(NamedTuple):
-    """How queries, keys and values of the long factor lie: G groups of T queries and M keys.
+class Columns(NamedTuple):
+    """Every l-th token: G = L groups of T = U queries and U keys."""
 
-    Columns of the sequence in rows of l tokens are views. Summary `cells` are copied, unless they are `viewed`: one of
-    each block, all of its tokens, or those of a single block.
-    """
+    blocks: Number
+    stride: Number
 
-    products: Products
-    widths: tuple[Number, Number]
-    """Of keys, and of values, of all heads together."""
-    source: str
-    """The tensor that all are parts of."""
-    cells: bool
-    viewed: bool
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, P, S) -> (B, G, T, S)."""
+        return x.unflatten(1, (self.blocks, self.stride)).transpose(1, 2)
 
-    @property
-    def copied(self) -> bool:
-        """Are the cells copied?"""
-        return self.cells and not self.viewed
+    def keys(self, x: Tensor) -> Tensor:
+        """(B, P, S) -> (B, G, M, S)."""
+        return self.queries(x)
 
-    def core(self) -> dict[str, Any]:
-        """Options of an attention core of this factor alone."""
-        (groups, queries, keys), source = self.products, self.source
-        if self.copied:
-            parts = zip(("cell keys", "cell values"), self.widths, strict=True)
-            made = tuple(Tensor(name, (keys, width)) for name, width in parts)
-            return {"operands": (source, made[0].name, made[1].name), "between": made}
-        widths = (self.widths[0], *self.widths)
-        axes = ((groups, 1, 0),)
-        merged = tuple(Strided((groups, queries, width), groups * queries, axes) for width in widths)
-        return {"operands": (source, source, source), "fused_copies": merged}
+    def back(self, y: Tensor) -> Tensor:
+        """(B, G, T, S) -> (B, P, S)."""
+        return y.transpose(1, 2).flatten(1, 2)
 
-    def back(self, row: Operation, heads: Number) -> Operation:
-        """`row` of that core: columns are copied to the order of the tokens after it, heads joined."""
-        (groups, queries, _), values = self.products, self.widths[1]
-        if self.cells or not row.fused:
-            return row
-        return reading(row, rearranged=Exchanged((groups, queries, values), (groups * heads, queries)))
+    def by_block(self, z: Tensor) -> Tensor:
+        """(B, G, H, T, X) -> (B, U, H, L, X)."""
+        return z.transpose(1, 3)
+
+    def from_block(self, z: Tensor) -> Tensor:
+        """(B, U, H, L, X) -> (B, G, H, T, X)."""
+        return z.transpose(1, 3)
 
 
-# Rows of factorized attention whose two factors share one softmax (Child et al. 2019, equation 7) ────────────────────
+class Cells(NamedTuple):
+    """The last c tokens of each block: one group of all queries and U·c keys."""
 
+    blocks: Number
+    stride: Number
+    summary: Number
 
-Factor = Literal["local", "long"]
-FACTORS: Final[tuple[Factor, ...]] = ("local", "long")
+    def queries(self, x: Tensor) -> Tensor:
+        """(B, P, S) -> (B, G, T, S)."""
+        return x.unsqueeze(1)
 
+    def keys(self, x: Tensor) -> Tensor:
+        """(B, P, S) -> (B, G, M, S)."""
+        x = x.unflatten(1, (self.blocks, self.stride))
+        return x.narrow(2, self.stride - self.summary, self.summary).flatten(1, 2).unsqueeze(1)
 
-class MergedFactors(NamedTuple):
-    """Two score matrices, concatenated, then two weighted sums, in h heads.
+    def back(self, y: Tensor) -> Tensor:
+        """(B, G, T, S) -> (B, P, S)."""
+        return y.squeeze(1)
 
-    By factor: groups, queries and keys of its products, pairs that no other factor has, and how it mixes.
-    """
+    def by_block(self, z: Tensor) -> Tensor:
+        """(B, G, H, T, X) -> (B, U, H, L, X)."""
+        return z.squeeze(1).unflatten(2, (self.blocks, self.stride)).transpose(1, 2)
 
-    heads: Number
-    long: Laid
-    memory: Number
-    """Tokens of the keys and values of all local blocks, which may overlap."""
-    products: Mapping[Factor, Products]
-    pairs: Mapping[Factor, Number]
-    mixing: Mapping[Factor, dict[str, Any]]
-
-    @property
-    def _tokens(self) -> Number:
-        return prod(self.products["local"][:2])
-
-    def _entries(self, factor: Factor) -> Shape:
-        groups, queries, keys = self.products[factor]
-        return groups, self.heads, queries, keys
-
-    def _keys(self, factor: Factor, width: Number) -> tuple[Tensor, Strided]:
-        """Keys or values, and their copy."""
-        (groups, _, keys), cells = self.products[factor], self.long.copied
-        name = "memory_blocks" if factor == "local" else "cells" if cells else self.long.source
-        tokens = self.memory if factor == "local" else keys if cells else self._tokens
-        step = self.products["local"][1] if factor == "local" else 1
-        shape, axes = (groups, keys, width), ((groups, step, 0), (self.heads, 0, width // self.heads))
-        return Tensor(name, shape), Strided(shape, tokens, axes)
-
-    def rows(self) -> Iterator[Operation]:
-        """The rows from queries, and keys and values laid out, to the sum of both factors."""
-        h, tokens, (key_inner, inner) = self.heads, self._tokens, self.long.widths
-        entries = {factor: prod(self.products[factor]) for factor in FACTORS}
-        scaled = copied((tokens, key_inner), (tokens, key_inner), self.long.source)
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", tokens * key_inner, symbol="", tensors=scaled)
-        for factor in FACTORS:
-            yield from self._scores(factor, h * entries["local"] if factor == "long" else 0)
-        all_entries = h * sum(entries.values())
-        joint = self.mixing["long"] | {
-            "reads": " + ".join(self.mixing[factor]["reads"] for factor in FACTORS),
-            "reads_tokens": sum(self.mixing[factor]["reads_tokens"] for factor in FACTORS),
-        }
-        both = tuple(Tensor(f"{factor}_scores", self._entries(factor)) for factor in FACTORS)
-        beside = Tensor(OUTPUT, (tokens, h, sum(self.products[factor][2] for factor in FACTORS)))
-        facts: dict[str, Any] = {"matrix": matrix(all_entries, all_entries), "tensors": Tensors(both, (beside,))}
-        yield move("join", "Join scores of both factors", all_entries, **facts, **joint)
-        weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, saved=True)}
-        yield elementwise("softmax", "Softmax", "softmax", all_entries, symbol="softmax", **weights)
-        for factor in FACTORS:
-            macs, title = entries[factor] * inner, f"Weighted sum AV ({factor})"
-            facts = {"content_dependent": True, "tensors": self._weighted_sum(factor)}
-            yield matmul(f"{factor}_weighted_sum", title, macs, **facts, **self.mixing[factor])
-        yield elementwise("add", "Add both factors", "add", tokens * inner, of=("local_weighted_sum", BEFORE))
-
-    def _weighted_sum(self, factor: Factor) -> Tensors:
-        """AV saves both; the long factor's weights lie block by block, then head by head: laid out anew, a copy."""
-        width = self.long.widths[1]
-        weights, (v, copy) = Tensor("softmax", self._entries(factor)), self._keys(factor, width)
-        blocks, queries, _ = self.products["local"]
-        anew: Copy | None = None
-        if factor == "long" and self.long.cells:
-            anew = Exchanged(weights.shape, (blocks, self.heads))
-        elif factor == "long":
-            axes = (queries, 1, 0), (self.heads, queries, 0)
-            anew = Strided(weights.shape, blocks * self.heads * queries, axes)
-        return product(weights, v, (*self.products[factor][:2], width), anew, copy)
-
-    def _scores(self, factor: Factor, live_entries: Number) -> Iterator[Operation]:
-        """A factor's scores and its mask, `live_entries` of the other being there; summary cells are copied before."""
-        (groups, queries, keys), h, (width, values) = self.products[factor], self.heads, self.long.widths
-        entries = groups * queries * keys
-        # queries are blocks of l tokens, columns of every l-th token, or all together
-        axes = (groups, queries if factor == "local" else 1, 0), (h, 0, width // h)
-        q, (k, copy) = Tensor("scale", (groups, queries, width)), self._keys(factor, width)
-        tensors = product(q, k, self._entries(factor), Strided(q.shape, self._tokens, axes), copy)
-        if k.name == "cells":
-            tensors = msgspec.structs.replace(tensors, between=(Tensor("cells", (keys, width + values)),))
-        yield matmul(
-            f"{factor}_scores",
-            f"Attention scores QKᵀ ({factor})",
-            entries * width,
-            attention_entries=h * entries,
-            matrix=matrix(h * entries, live_entries),
-            pairs=self.pairs[factor],
-            core=AttentionCore(groups * h, queries, keys, width // h, values // h),
-            content_dependent=True,
-            tensors=tensors,
-            **self.mixing[factor],
-        )
-        # in place; one mask of each group, made in every pass
-        mask = Tensor("mask", self.products[factor], "bool", once=True)
-        tensors = Tensors((Tensor(BEFORE, self._entries(factor)),), makes=(mask,))
-        yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=tensors, **self.mixing[factor])
+    def from_block(self, z: Tensor) -> Tensor:
+        """(B, U, H, L, X) -> (B, G, H, T, X)."""
+        return z.transpose(1, 2).flatten(2, 3).unsqueeze(1)

@@ -231,6 +231,11 @@ def added(t: Functions, x: Tensor, bias: Tensor) -> Tensor:
     return x + bias
 
 
+def beside(t: Functions, *parts: Tensor) -> Tensor:
+    """Parts beside each other along the last axis."""
+    return t.cat(parts, -1)
+
+
 def later_masked(t: Functions, x: Tensor) -> Tensor:
     """-∞ at keys after their query: (…, N, M)."""
     return x.masked_fill(t.later(x), float("-inf"))

@@ -223,11 +223,13 @@ class IntervalMask(NamedTuple):
     It holds positions and compares them in every call, so that no buffer has the size of the scores.
     """
 
-    blocks: Any
-    causal: bool
+    shape: tuple[Number, Number, Number]
+    """Groups, queries and keys."""
+    worked: Worked
+    """What makes its module."""
 
     def traced(self, t: Tape, scores: Symbolic | None = None) -> Symbolic:
-        groups, queries, keys = self.blocks.groups, self.blocks.queries, self.blocks.keys
+        groups, queries, keys = self.shape
         at = t.held(groups, keys).unsqueeze(1)
         first, last = (t.held(groups, queries).unsqueeze(2) for _ in range(2))
         shut = (at < first).logical_or(at > last).unsqueeze(1)

@@ -194,7 +194,7 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Window: lambda leaf, x: cache.ConvState(x.shape[0], leaf.taps, x.shape[-1], dilation=leaf.dilation),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),
     HeadConv: lambda leaf, _: attention.HeadConvolution(leaf.heads, leaf.size),
-    IntervalMask: lambda leaf, *_: windows.block_mask(leaf.blocks, causal=leaf.causal),
+    IntervalMask: lambda leaf, *_: named(leaf.worked.function)(**leaf.worked.options),
     TalkingHeads: lambda leaf, _: attention.TalkingHeads(leaf.heads, leaf.heads),
     Absorbed: lambda leaf, _: attention.Absorbed(leaf.rank, leaf.heads, leaf.parts),
 }

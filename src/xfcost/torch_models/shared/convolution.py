@@ -48,17 +48,6 @@ class Convolution(nn.Module):
         return convolve(x, self.weight, self.bias, *slides, self.groups)
 
 
-class TokenConvolution(Convolution):
-    """`Convolution` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D')."""
-
-    def __init__(self, sides: tuple[int, ...], *sizes: Any, **options: Any) -> None:
-        super().__init__(*sizes, **options)
-        self.sides = sides
-
-    def forward(self, x: Tensor) -> Tensor:
-        return in_rows(super().forward(on_grid(x, self.sides)))
-
-
 def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
     """One filter per channel over the last `taps` tokens. A decode step has them in a cache and pads nothing."""
     kernel = ConvKernel((taps,), (1,), (taps - 1 if padded else 0,))

@@ -213,11 +213,6 @@ def join_heads(x_BHNK: Tensor) -> Tensor:
     return x_BHNK.transpose(1, 2).flatten(2)
 
 
-def split_groups(x_BGTD: Tensor, heads: int) -> Tensor:
-    """(B, G, T, D) -> (B, G, H, T, K)."""
-    return x_BGTD.unflatten(-1, (heads, -1)).transpose(2, 3)
-
-
 class Chain(nn.Module):
     """Leaves by name, one after the other; an option that is off is None, and no leaf."""
 

@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.banded_attention import Blocks
+from xfcost.formulas.component import Grid
 from xfcost.mechanisms import blockwise
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.local_attention import Neighbourhood
+from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.window import in_windows
 
 NOWHERE = -1  # the position of padding keys
@@ -261,3 +263,64 @@ def distance_rows(queries: int, keys: int) -> Tensor:
     with torch.device("cpu"):
         at_q1, at_k = torch.arange(queries)[:, None], torch.arange(keys)
         return (at_q1 * keys + (keys - 1 - at_k) * queries).div(min(queries, keys), rounding_mode="floor")
+
+
+# The keys of both factors of a factorised sparse pattern ─────────────────────────────────────────────────────────────
+
+
+def local_mask(config: Sparse, grid: Grid) -> IntervalMask:
+    """A⁽¹⁾ in blocks: the l positions before (and, if not causal, after) a query, or its own block."""
+    blocks = config.blocks(grid)
+    queries_P, keys_P = _positions(config, grid)
+    queries_GT = queries_P.unflatten(0, (blocks.groups, config.stride))
+    frame = blocks._replace(sides=(1, blocks.padded))
+    keys_HW = F.pad(keys_P.unsqueeze(0), frame.padding(around=True)[2:], value=NOWHERE)
+    keys_GM = cut_memory(keys_HW[None, :, :, None], blocks.reach, blocks.block)[0, ..., 0]
+    first_GT, last_GT = _opened(*_near(config, queries_GT), queries_GT >= grid.total, blocks.padded)
+    return IntervalMask(keys_GM, first_GT, last_GT)
+
+
+def long_mask(config: Sparse, grid: Grid) -> IntervalMask:
+    """A⁽²⁾ in its layout: all keys, or those up to the query if causal; merged, without those of A⁽¹⁾.
+
+    In a factor of its own, a query without keys reads everything, and its output is zeroed afterwards.
+    """
+    layout, padded, merged = config.layout(grid), config.blocks(grid).padded, config.integration == "merged"
+
+    def laid(x_P: Tensor, of: Any = layout.queries) -> Tensor:
+        found: Tensor = of(x_P[None, :, None])[0, ..., 0]
+        return found
+
+    queries_P, keys_P = _positions(config, grid)
+    queries_GT = laid(queries_P)
+    last_GT = queries_GT if config.causal else torch.full_like(queries_GT, padded)
+    free_P = queries_P >= grid.total if merged else (queries_P >= grid.total) | without_cells(config, grid)
+    first_GT, last_GT = _opened(torch.zeros_like(queries_GT), last_GT, laid(free_P), padded)
+    return IntervalMask(laid(keys_P, layout.keys), first_GT, last_GT, _near(config, queries_GT) if merged else None)
+
+
+def without_cells(config: Sparse, grid: Grid) -> Tensor:
+    """(P,): has a token no key in the long factor? True before the first summary cell."""
+    queries_P, _ = _positions(config, grid)
+    last_P = queries_P.clamp(max=grid.total - 1) if config.causal else torch.full_like(queries_P, grid.total - 1)
+    return last_P < config.stride - (config.summary or config.stride)
+
+
+def _positions(config: Sparse, grid: Grid) -> tuple[Tensor, Tensor]:
+    """(P,) twice: the positions of queries and keys; padding keys have none."""
+    queries_P = torch.arange(config.blocks(grid).padded)
+    return queries_P, queries_P.where(queries_P < grid.total, NOWHERE)
+
+
+def _near(config: Sparse, queries: Tensor) -> tuple[Tensor, Tensor]:
+    """The first and last position of A⁽¹⁾."""
+    start = queries // config.stride * config.stride
+    first, last = start, start + config.stride - 1
+    if config.pattern == "strided":
+        first, last = (queries - config.stride).clamp(min=0), queries + config.stride
+    return first, queries if config.causal else last
+
+
+def _opened(first: Tensor, last: Tensor, free: Tensor, far: int) -> tuple[Tensor, Tensor]:
+    """The interval, unlimited for `free` queries, so that their softmax is finite."""
+    return first.masked_fill(free, NOWHERE), last.masked_fill(free, far)
