@@ -27,17 +27,17 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Cross
+from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
-from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
 from xfcost.torch_models.modules import MODULES, ModuleMaker
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path, train, trained_rows
-from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, TokenOfMemory, set_position
+from xfcost.torch_models.shared.cache import TokenOfMemory, set_position
 
 
 def make(case: Case, device: str = "cpu") -> nn.Module:
@@ -213,11 +213,8 @@ def cache_memory(decoder: nn.Module, memory: Tensor) -> None:
                 module.read_memory(memory)
             case TokenOfMemory():
                 module.memory_BND = memory
-            case Attending(cache=MemoryCache() as cache, state=RecurrentState() as state):
-                cache.keys, cache.values = module.inner.keys(memory), memory
-                state(*module.first_state(memory))
-            case RecurrentLayer(starts_from_encoder=True, state=RecurrentState() as state):
-                state(*module.first_states()[0])
+            case ProgramModule(config=Recurrent(reads_memory=True), decodes=True):
+                module.read_memory(memory)
 
 
 LAYERS = dict.fromkeys(layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values())

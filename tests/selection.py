@@ -168,6 +168,8 @@ def kinds_of_files() -> dict[str, set[str]]:
                 (kinds.package, component),
                 (kinds.package.replace(".", ".torch_models.", 1), module),
             ):
+                if name is None:  # a program has no file of its own in torch_models/
+                    continue
                 found.setdefault(f"{package}.{name.partition(':')[0]}", set()).add(kind)
     return found
 

@@ -16,18 +16,18 @@ from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, 
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.shared import recurrence
+from xfcost.torch_models.shared.recurrence import PLAIN
 from xfcost.torch_models.tracing.trace import trace
 
 # Recurrent layers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 LOOPS: dict[str, tuple[Any, int]] = {
-    "rnn_tanh": (recurrence.rnn_tanh, 1),
-    "rnn_relu": (recurrence.rnn_relu, 1),
-    "lstm": (recurrence.lstm, 4),
-    "gru_reset_after": (recurrence.gru_reset_after, 3),
-    "gru_reset_before": (recurrence.gru_reset_before, 3),
+    "rnn_tanh": (PLAIN["rnn_tanh"], 1),
+    "rnn_relu": (PLAIN["rnn_relu"], 1),
+    "lstm": (PLAIN["lstm"], 4),
+    "gru_reset_after": (PLAIN["gru_reset_after"], 3),
+    "gru_reset_before": (PLAIN["gru_reset_before"], 3),
 }
 
 
@@ -90,7 +90,7 @@ def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bo
         stack = getattr(nn, kind.upper())(**sizes, bidirectional=both, batch_first=True).double()
         for number, block in enumerate(stream.stages[0].run):
             module = block[0].inner
-            ways = [way for way in (module.core, module.forwards, module.backwards) if way is not None]
+            ways = [module.forwards, module.backwards] if both else [module]
             for way, suffix in zip(ways, ("", "_reverse"), strict=False):
                 for leaf, short in ((way.input, "ih"), (way.recurrence, "hh")):
                     getattr(stack, f"weight_{short}_l{number}{suffix}").data.copy_(leaf.weight)

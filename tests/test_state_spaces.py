@@ -23,12 +23,11 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
-from xfcost.mechanisms.retention import RwkvChannel, RwkvTime
+from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 from xfcost.torch_models.mechanisms.kernel import KernelAttention, orthogonal_features
-from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.program import ProgramModule
-from xfcost.torch_models.shared import recurrence as scans
+from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
@@ -63,7 +62,7 @@ def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) ->
         own = found.modules[""]
         return [own.macs, own.flops, own.comparisons, own.moved]
 
-    node, loop = (getattr(where, name) for where in (torch.ops.xfcost, scans))
+    node, loop = getattr(torch.ops.xfcost, name), recurrence.PLAIN[name]
     steps = [[b - a for a, b in zip(traced(run, 5), traced(run, 6), strict=True)] for run in (node, loop)]
     assert steps[0] == steps[1]
     assert traced(node, 5) == [5 * each for each in steps[0]]
@@ -163,7 +162,8 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
 
 
 def test_decays_are_told_without_rounding() -> None:
-    assert decay(3).tolist() == [31 / 32, 63 / 64, 127 / 128]
+    module = live(Retention(heads=3, form="recurrent"), spot(5, dim=12))
+    assert module.scan.decay_H.tolist() == [31 / 32, 63 / 64, 127 / 128]
 
 
 def spec_file(folder: Path, mixer: dict[str, Any], tokens: int, dim: int, depth: int) -> str:

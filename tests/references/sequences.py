@@ -17,8 +17,8 @@ GATES = {"rnn": 1, "lstm": 4, "gru": 3}
 def recurrent(options: Options, weights: Weights, x: Tensor, memory: Tensor | None, torch_s: Any) -> Tensor:
     """What the references of RNN, LSTM and GRU share: torch's own layer, else the papers' equations token by token."""
     if memory is not None:
-        return attending(options, weights.core, list(x.unbind(1)), memory)
-    ways = [weights.forwards, weights.backwards] if options.bidirectional else [weights.core]
+        return attending(options, weights, list(x.unbind(1)), memory)
+    ways = [weights.forwards, weights.backwards] if options.bidirectional else [weights]
     if torch_s is None:
         answers = [one_way(options, way, x if at == 0 else x.flip(1)) for at, way in enumerate(ways)]
         return torch.cat([answers[0], *(back.flip(1) for back in answers[1:])], -1)
@@ -83,7 +83,7 @@ def attending(options: Options, weights: Weights, tokens: list[Tensor], memory: 
     """Bahdanau et al. 2015, appendix A, one step after the other, and one of the memory's tokens after the other."""
     zeros = tokens[0].new_zeros(len(tokens[0]), weights.recurrence.weight.shape[1])
     h, c = first_state(options, weights, memory, zeros)
-    ask, answers = weights.inner, []
+    ask, answers = weights, []
     for x in tokens:
         asked = linear(ask.query, h)
         e = [linear(ask.energies, (asked + linear(ask.keys, one)).tanh()) for one in memory.unbind(1)]

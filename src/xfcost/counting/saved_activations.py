@@ -27,12 +27,11 @@ from xfcost.ledger.tensors import (
     Tensor,
     Type,
     Widened,
-    of_encoder,
     width_of,
 )
 from xfcost.program.residual import TwoStreams, in_residual
+from xfcost.program.symbolic import Shape, Symbolic, contiguous_strides
 from xfcost.program.symbolic import Storage as Memory
-from xfcost.program.symbolic import Symbolic, contiguous_strides
 from xfcost.program.tape import Program, Tape
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
@@ -224,6 +223,8 @@ class _DeclaredTape(Tape):
     def __init__(self, rows: Iterable[Operation], states: HandedStates, batch: int, element: int) -> None:
         super().__init__(batch=batch, element=element)
         self.declared, self.states = list(rows), states
+        self.left: tuple[Sequence[Symbolic], ...] = ()
+        """The last state of each direction of a recurrent layer."""
         self.storages: list[tuple[Storage, Memory]] = []
 
     def of_storage(self, storage: Storage, *sizes: Number, type_: Type = "model") -> Symbolic:
@@ -268,12 +269,19 @@ class _DeclaredTape(Tape):
         if isinstance(component, Program):
             return super().component(name, component, place, *inputs)
         scope = {name: self.storage_of(one) for name, one in zip((INPUT, MEMORY), inputs, strict=False)}
-        scope |= self.states.given(component)
         rows = [row for row in self.declared if not row.operation.startswith("residual_")]
         output = self._run_declared(rows, scope)
-        self.states.keep(component, scope)
         made = super().leaving(component, place, *inputs)
         return self.of_storage(output, *made.shape[1:])
+
+    def hand_over(self, *states: Sequence[Any]) -> None:
+        self.left = states
+
+    def handed_over(self, number: int, shapes: Sequence[Shape]) -> Sequence[Symbolic]:
+        return [
+            Symbolic(self, (self.batch, *shape), self.of_storage(storage, 1, 1).storage)
+            for shape, storage in zip(shapes, self.states.taken(number), strict=True)
+        ]
 
     def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
         rows = [row for row in self.declared if row.operation in {"residual_projection", "residual_pool"}]
@@ -292,25 +300,28 @@ class _DeclaredTape(Tape):
 
 
 class HandedStates:
-    """The tensors of the encoder's recurrent layers by name, in the order in which the layers run."""
+    """The last states of the encoder's recurrent layers, in the order in which the layers run."""
 
     def __init__(self, architecture: Architecture) -> None:
         self.any = any(_starts_from_encoder(labelled.part.component) for labelled in architecture.parts())
-        self._layers: deque[dict[str, Storage]] = deque()
+        self._layers: deque[list[list[Storage]]] = deque()
 
     def separately(self, stage: Stage) -> Iterator[Part]:
         """The parts of all blocks as they run: no block begins like another where each has a state of its own."""
         for index in stage.order:
             yield from stage.blocks[index].parts
 
-    def given(self, component: Any) -> Mapping[str, Storage]:
-        """The tensors of the encoder's layer that a layer starts from."""
-        return self._layers.popleft() if _starts_from_encoder(component) else {}
+    def taken(self, number: int) -> list[Storage]:
+        """The state of a direction of the encoder's layer that a layer starts from; the last one takes it away."""
+        states = self._layers[0]
+        if number == len(states) - 1:
+            self._layers.popleft()
+        return states[number]
 
-    def keep(self, component: Any, scope: Mapping[str, Storage]) -> None:
-        """Keep what the rows of a recurrent layer wrote."""
-        if self.any and isinstance(component, Mixer) and component.takes_state:
-            self._layers.append({of_encoder(name): storage for name, storage in scope.items()})
+    def keep(self, tape: _DeclaredTape) -> None:
+        """Keep the last states that a recurrent layer has left."""
+        if self.any and tape.left:
+            self._layers.append([[tape.storage_of(one) for one in state] for state in tape.left])
 
 
 def _starts_from_encoder(component: Any) -> bool:
@@ -469,7 +480,9 @@ class _Following:
             return run.output
         self._add({f"{part.path}.{name}": amount for name, amount in tape.saved.items()}, costs.saved, 1)
         self._add({f"{part.path}.{name}": amount for name, amount in tape.operands.items()}, costs.operands, 1)
-        return tape.storage_of(y[0] if isinstance(y, tuple) else y)
+        output = tape.storage_of(y[0] if isinstance(y, tuple) else y)
+        self.states.keep(tape)
+        return output
 
     @staticmethod
     def _add(found: Mapping[str, int], to: Counter[str], times: int) -> None:

@@ -223,6 +223,12 @@ def chunk_mixing(size: Number) -> dict[str, Any]:
     return {"mixing": "local", "reads": "b", "reads_tokens": size, "content_dependent": True}
 
 
+def pairs_in_chunks(tokens: Number, chunks: Number, size: Number) -> Number:
+    """The pairs of a token with itself and with the earlier ones of its chunk, without padding."""
+    last = tokens - (chunks - 1) * size
+    return (chunks - 1) * (size * (size + 1) // 2) + last * (last + 1) // 2
+
+
 class ChunkSizes(msgspec.Struct, frozen=True):
     """N `tokens` in `chunks` of one `size`, the last one padded; h `heads`."""
 
@@ -252,9 +258,7 @@ class ChunkSizes(msgspec.Struct, frozen=True):
 
     def scores(self, prefix: str, title: str, macs: Number, **facts: Any) -> Operation:
         """The row of these products; a `prefix` says that there are others too."""
-        last = self.tokens - (self.chunks - 1) * self.size
-        # of a token with itself and with the earlier ones of its chunk, without padding
-        pairs = (self.chunks - 1) * (self.size * (self.size + 1) // 2) + last * (last + 1) // 2
+        pairs = pairs_in_chunks(self.tokens, self.chunks, self.size)
         facts |= {"attention_entries": prod(self.entries), "symbol": None if prefix else "QKᵀ", "heads": self.heads}
         return matmul(f"{prefix}scores", title, macs, pairs=pairs, **facts)
 

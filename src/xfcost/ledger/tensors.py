@@ -36,11 +36,6 @@ _FIXED: Final = {"float32": 4, "int64": 8, "bool": 1}
 _STATISTIC: Final = 4
 
 
-def of_encoder(name: str) -> str:
-    """The name, in a layer that starts from an encoder's layer, of what that layer calls `name`."""
-    return f"<encoder> {name}"
-
-
 def width_of(kind: Type, element: int) -> int:
     """Bytes of an element of this type, in a model whose elements have `element` bytes."""
     if kind == "model":

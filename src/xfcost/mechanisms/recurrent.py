@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -13,65 +13,24 @@ from xfcost.formulas.component import (
     Mixer,
     Number,
     Observed,
-    Operation,
     Place,
     Sources,
     Width,
-    single_token,
     tag_of,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import (
-    decode_step,
-    elementwise,
-    linear,
-    matmul,
-    maximum,
-    move,
-    on_raw_input,
-    precomputed_in_decode,
-    state_write,
-    static_weights,
-)
-from xfcost.formulas.tensors import copied, of_grid, product, reading, saving_copies, view
-from xfcost.ledger.accounts import Cached
+from xfcost.formulas.rows import global_mixing
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.tensors import (
-    BEFORE,
-    INPUT,
-    MEMORY,
-    OUTPUT,
-    Saved,
-    Tensor,
-    Tensors,
-    merged_heads,
-    of_encoder,
-)
+from xfcost.program.functions import multiplied, product
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
-# What autograd saves of a recurrence: numbers of every step, and the states between the steps ────────────────────────
-# With attention, every step runs by itself: its state is copied out of it, and the query's map saves the copy.
+State = Sequence[Tensor]
 
 
-CELLS: Final = "cells"
-"""The last cells of an LSTM."""
-CONTEXTS: Final = "contexts"
-"""The contexts of all steps, joined."""
-STATES: Final = "states"
-"""The states before all steps."""
-
-
-def of_states(row: Operation, steps: Number, units: Number, *, learned: bool, new: Number | None = None) -> Operation:
-    """`row`, a map of the states before all steps, which it saves; the first is `learned`, or zeros without a gradient.
-
-    The first map is given the `new` ones: each step leaves one, and the first may be a tensor that is saved already.
-    """
-    backward_macs = None if learned else 2 * row.macs - row.macs // steps
-    between = () if new is None else (Tensor(STATES, (new, units)),)
-    row = reading(row, reads=(Tensor(STATES, (steps, units)),), saves=(Saved(STATES),), between=between)
-    return msgspec.structs.replace(row, backward_macs=backward_macs)
-
-
-class Recurrent(Mixer, frozen=True, kw_only=True):
+class Recurrent(Program, Mixer, frozen=True, kw_only=True):
     """s_t = cell(x_t, s_{t-1}), in N sequential steps.
 
     N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's map runs for all tokens at
@@ -88,13 +47,18 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     constant size.
     """
 
+    decodes: ClassVar[bool] = True
     takes_state: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "input": "Input map",
+        "recurrence": "Recurrence over tokens",
+        "context": "Map of the context",
+        "add_context": "Add the context to the input",
+    }
 
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """States, one letter each: `h`, and an LSTM's `c`."""
-    saves_state: ClassVar[bool] = False
-    """Is the new state among the numbers that a step saves (`saved_in_step`)?"""
 
     hidden: Width | None = None
     """Hidden units h; by default what makes the output as wide as the stage."""
@@ -131,13 +95,10 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         """h, of each direction."""
         return place.out_dim // self.directions if self.hidden is None else self.hidden
 
-    def work(self) -> int:
-        """FLOPs of the cell per hidden unit and step, without both maps and their biases."""
-        return FLOPS_PER_ELEMENT[tag_of(type(self))]
-
-    def saved_in_step(self) -> int:
-        """Numbers that autograd saves per hidden unit and step, beside the states before the step."""
-        raise NotImplementedError
+    @property
+    def loop(self) -> str:
+        """The loop over the tokens (`program/loops.py`)."""
+        return tag_of(type(self))
 
     def check(self, place: Place) -> None:
         if self.hidden is None and place.out_dim % self.directions:
@@ -187,105 +148,96 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         names = ("add_context", "recurrence", "readout_context", "readout_add", "readout_tanh") if self.attend else ()
         return Observed(left_out=dict.fromkeys(names, asks))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    def forward(self, t: Operations, x: Tensor, place: Place, *memory: Tensor) -> Tensor:
         if self.attend is not None:
-            yield from self._attending(place, self.attend)
-            return
-        if not self.bidirectional:
-            yield from self._one_way(place)
-            return
-        yield from self._one_way(place, "forwards_", " (forwards)")
-        yield from self._one_way(place, "backwards_", " (backwards)")
-        n, units = place.grid.total, self.units(place)
-        both = copied((n, units), (n, 2 * units), "forwards_recurrence", "backwards_recurrence")
-        yield move("join", "Join both directions", n * 2 * units, tensors=both)
+            return self._attending(t, self.attend, x, place, *memory)
+        if self.bidirectional:
+            ways = [
+                self._along(t.part(way, way), x, place, number) for number, way in enumerate(("forwards", "backwards"))
+            ]
+            t.hand_over(*(state for _, state in ways))
+            return t.leaf("join", side_by_side, *(y for y, _ in ways), title="Join both directions")
+        y, state = self._along(t, x, place)
+        if t.decodes:
+            t.keep("state", *state)
+        t.hand_over(state)
+        return y
 
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One step from the previous state; the encoder's keys are cached."""
-        yield from decode_step(self.operations(single_token(place)), place.grid.total)
-        yield state_write("State for the next token", len(self.states) * self.units(place))
-
-    def _one_way(self, place: Place, prefix: str = "", title_suffix: str = "") -> Iterator[Operation]:
-        n, units = place.grid.total, self.units(place)
-        gates = self.gates * units
-        mapped = linear(f"{prefix}input", f"Input map{title_suffix}", n, place.dim, gates, bias=self.bias)
-        yield of_grid(on_raw_input(mapped), INPUT, n, place.dim)
-        recurrent_map = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
-        yield Operation(
-            path=recurrent_map.path,
-            title=f"Recurrence over tokens{title_suffix}",
-            params=recurrent_map.params,
-            macs=recurrent_map.macs,
-            flops=recurrent_map.flops + n * units * self.work(),
-            moved=n * units,
-            mixing="global",
-            reads="N",
-            reads_tokens=n,
-            content_dependent=True,
-            backward_macs=2 * recurrent_map.macs - self._without_gradient(units),
-            sequential=n,
-            tensors=self._tensors(place, prefix),
-        )
-
-    def _tensors(self, place: Place, prefix: str) -> Tensors:
-        """What the recurrence reads, writes and saves: the numbers of every step, and the states before it."""
-        n, units, states = place.grid.total, self.units(place), len(self.states)
-        gates, made = Tensor(BEFORE, (n, self.gates * units)), n * self.saved_in_step()
-        if self.attend is not None:
-            # one step after the other: the query's map saves h, and cells are saved but the first, made with its h
-            made += (n - 1) * (states - 1)
-            # zeros are one tensor for h and cells
-            asked = n * states - (states - 1 if self.start == "zeros" else 0)
-            writes = (Tensor(OUTPUT, (n, units)), Tensor("last", (n * states, units)))
-            return Tensors((gates, Tensor(STATES, (asked, units))), writes, makes=(Tensor("steps", (made, units)),))
-        made += 0 if self.saves_state else (n - 1) * states
-        # the first states are those of the encoder's layer, views of its output, and its cells; or zeros made here
-        of_state, cells = (units,), f"{prefix}{CELLS}"
-        given: tuple[str, ...] = ()
+    def _along(self, t: Operations, x: Tensor, place: Place, number: int = 0) -> tuple[Tensor, State]:
+        """One direction, and its last state."""
+        x = t.linear("input", x, self.gates * self.units(place), bias=self.bias)
+        start: State = ()
         if self.start == "encoder":
-            given = tuple(of_encoder(name) for name in (f"{prefix}recurrence", cells)[:states])
-        else:
-            made += states
-        reads = (gates, *(Tensor(name, of_state) for name in given))
-        last = (Tensor(f"{prefix}last", of_state), Tensor(cells, of_state))[:states]
-        saves = tuple(Saved(name) for name in given)
-        return Tensors(reads, (Tensor(OUTPUT, (n, units)), *last), saves, (Tensor("steps", (made, units)),))
+            taken = t.computed_before(lambda: t.handed_over(number, self._shapes(place)))
+            start = t.started("state", taken) if t.decodes else taken
+        elif t.decodes:
+            start = t.state("state", *self._shapes(place))
+        return self._recurrence(t, x, start, place, reverse=number == 1)
 
-    def _without_gradient(self, units: Number) -> Number:
-        """MACs that the backward pass omits in the first step, whose state of zeros has no gradient."""
-        return self.gates * units * units if self.start == "zeros" else 0
+    def _shapes(self, place: Place) -> tuple[tuple[Number], ...]:
+        return ((self.units(place),),) * len(self.states)
 
-    def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
-        """Rows with attention: keys, first state and input map, the steps, the output."""
-        n, units = place.grid.total, self.units(place)
-        # every decode step reads U h_j and h_j
-        cached = Cached(_memory_tokens(place) * (attend.hidden + place.memory_dim), cross_attention=True)
-        memory = Operation(path="cache", title="Cached keys and tokens of the memory", cache=cached)
-        yield precomputed_in_decode(attend.keys(place), memory)
-        yield from map(precomputed_in_decode, first_state(self.start, place, len(self.states) * units, bias=self.bias))
-        mapped, recurrence = self._one_way(place)
-        yield mapped
-        yield from attend.operations(place, units, learned=self.start != "zeros")
+    def _recurrence(
+        self, t: Operations, x: Tensor, start: State, place: Place, *, reverse: bool = False
+    ) -> tuple[Tensor, State]:  # fmt: skip
+        """The cells over tokens whose input is mapped: (B, N, G) -> (B, N, H), and the last state."""
+        units = self.units(place)
         gates = self.gates * units
-        yield linear("context", "Map of the context", n, place.memory_dim, gates, bias=False)
-        yield elementwise("add_context", "Add the context to the input", "add", n * gates, of=("input", "context"))
-        yield recurrence
-        yield self._joined(place)
-        if self.readout is not None:
-            yield from self.readout.operations(place, units, bias=self.bias)
+        shapes: dict[str, tuple[Number, ...]] = {"weight": (gates, units)} | ({"bias": (gates,)} if self.bias else {})
+        weights = [
+            Weight(shape, Worked("recurrence:cell_weights", {"units": units, "shape": shape}), name)
+            for name, shape in shapes.items()
+        ]
+        options = {"loop": self.loop, "states": len(self.states), "bias": self.bias, "reverse": reverse}
+        tokens = 1 if t.decodes else place.grid.total
+        facts = global_mixing(place.grid.total) | {"sequential": tokens}
+        result: Any = t.leaf("recurrence", recurred, x, *start, weights=weights, options=options, **facts)
+        y, *state = result
+        return y, state
 
-    def _joined(self, place: Place) -> Operation:
-        """The states of all steps, and for a readout the contexts."""
-        n, units, width, readout = place.grid.total, self.units(place), place.memory_dim, self.readout
-        before = readout is not None and readout.reads_state_before
-        moved = (n + 1 if before else n) * units + (0 if readout is None else n * width)
-        # States and contexts of all steps, joined; of N + 1 states, the one `before` each step is seen. The leaf is
-        # given N + 1 states and the contexts, whatever it joins.
-        reads = (Tensor("recurrence", (n + 1, units)), Tensor("weighted_sum", (n, width)))
-        states = Tensor(OUTPUT, (n, units), storage=(n + 1) * units if before else None)
-        joined = (Tensor(CONTEXTS, (n, width)),) if readout is not None else ()
-        tensors = Tensors(reads, (states, *joined))
-        return move("join", "Join the steps", moved, in_decode=(), tensors=tensors)
+    def _attending(
+        self, t: Operations, attend: Additive, x: Tensor, place: Place, memory: Tensor
+    ) -> Tensor:  # fmt: skip
+        """Each step attends to the memory with the state before it."""
+        units, readout, shapes = self.units(place), self.readout, self._shapes(place)
+        keys, memory = t.of_memory(
+            "cache", lambda: (attend.keys(t, memory), memory), "Cached keys and tokens of the memory"
+        )
+        state = t.computed_before(lambda: self._first_state(t, memory, units))
+        if t.decodes:
+            state = t.started("state", state) if state else t.state("state", *shapes)
+        mapped = t.linear("input", x, self.gates * units, bias=self.bias)
+
+        def step(x: Tensor, state: State) -> tuple[tuple[Tensor, ...], State]:
+            """The states and contexts of T tokens that attend with the same state, and the next state."""
+            asking = state[0].unsqueeze(1).expand(-1, x.shape[1], -1)
+            context = attend.forward(t, asking, keys, memory, place)
+            of_context = t.linear("context", context, self.gates * units, bias=False)
+            y, state = self._recurrence(t, t.leaf("add_context", add, x, of_context), state, place)
+            return (y, context), state
+
+        before = [state[0].unsqueeze(1)] if readout is not None and readout.reads_state_before else []
+        if t.decodes:
+            (y, context), state = step(mapped, state)
+            read = before[0] if before else y
+        else:
+            (states, contexts), state = t.each_token(step, mapped, state)
+            # of N + 1 states, the one before each step is read
+            y = read = t.leaf("join", joined, *before, *states, title="Join the steps").narrow(1, 0, mapped.shape[1])
+            context = y if readout is None else t.leaf("join", joined, *contexts)
+        if readout is not None:
+            y = readout.forward(t, x, read, context, bias=self.bias)
+        if t.decodes:
+            t.keep("state", *state)
+        return y
+
+    def _first_state(self, t: Operations, memory: Tensor, units: Number) -> State:
+        """The state before the first step: computed from the memory, or zeros."""
+        if self.start in {"backwards", "mean"}:
+            return first_state(t, self.start, memory, len(self.states) * units, bias=self.bias).chunk(
+                len(self.states), dim=-1
+            )
+        return () if t.decodes else (t.zeros_like(memory, memory.shape[0], units),) * len(self.states)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, units = place.grid.total, self.units(place)
@@ -295,6 +247,28 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             f"{n:,} sequential steps per recurrent layer; what was read is carried in a state of {numbers:,} "
             f"numbers, whatever N is{encoder_note}"
         )
+
+
+def recurred(
+    t: Functions, x: Tensor, *rest: Tensor, loop: str, states: int, bias: bool, reverse: bool
+) -> tuple[Tensor, ...]:
+    """(B, N, G), first states (B, H) or none, weights (G, H) and bias (G,) -> (B, N, H), and the last states."""
+    *start, weight = rest[:-1] if bias else rest
+    of_gates = rest[-1] if bias else None
+    first: Sequence[Tensor | None] = start or [None] * states
+    result = t.loop(loop, x, weight, of_gates, *first, reverse)
+    y, *cells = result if isinstance(result, tuple) else (result,)
+    return y, y.select(1, 0 if reverse else -1), *cells
+
+
+def side_by_side(t: Functions, *ways: Tensor) -> Tensor:
+    """The outputs of both directions: (B, N, H) twice -> (B, N, 2·H)."""
+    return t.cat(ways, -1)
+
+
+def joined(t: Functions, *steps: Tensor) -> Tensor:
+    """What all steps give, (B, T, H) each -> (B, N, H)."""
+    return t.cat(steps, 1)
 
 
 # Additive attention in a recurrent decoder: every step attends to the encoder's tokens with its previous state.
@@ -325,37 +299,36 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gate: bool = False
     """Whether the context c_t is multiplied by a gate β_t of the state (Xu et al. 2015, §4.2.1)."""
 
-    def operations(self, place: Place, units: Number, *, learned: bool) -> Iterator[Operation]:
-        """Rows of all steps, without the keys. Is the first state `learned`, or zeros?"""
-        n, m, width = place.grid.total, _memory_tokens(place), place.memory_dim
-        pairs = n * m
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
-        query = linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False)
-        yield of_states(query, n, units, learned=learned, new=n - 1 if learned else n)
-        reads = (Tensor("query", (n, self.hidden)), Tensor("keys", (pairs, self.hidden)))
-        tensors = Tensors(reads, (Tensor(OUTPUT, (pairs, self.hidden)),))
-        yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, tensors=tensors, **mixing)
-        yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **mixing)
-        energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
+    def forward(self, t: Operations, state: Tensor, keys: Tensor, memory: Tensor, place: Place) -> Tensor:
+        """States (B, T, H), keys (B, M, K), memory (B, M, E) -> contexts (B, T, E); facts are those of all steps."""
+        m = _memory_tokens(place)
+        pairs = (1 if t.decodes else place.grid.total) * m
+        static: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m}
+        mixing = static | {"content_dependent": True}
+        asked = t.linear("query", state, self.hidden, bias=False, title="Alignment: map of the state")
+        both = t.leaf("add", added_keys, asked, keys, title="Alignment: query + key", **mixing)
+        both = t.act("tanh", both, "tanh", title="Alignment: tanh", **mixing)
         # one step's are alive at once; training saves all
-        energy_facts = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
-        yield msgspec.structs.replace(energies, **energy_facts, **static_weights(mixing))
-        yield elementwise(
-            "softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), symbol="softmax", **mixing
-        )
-        read = product(Tensor("softmax", (pairs,)), Tensor(MEMORY, (pairs, width)), (n, width))
-        yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", tensors=read, **mixing)
+        facts = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
+        energies = t.linear("energies", both, 1, bias=self.bias, title="Alignment energies", **facts, **static)
+        facts = {"matrix": Matrix(pairs, 2 * m, pairs), "symbol": "softmax", "title": "Softmax"}
+        weights = t.act("softmax", energies.squeeze(-1), "softmax", **facts, **mixing)
+        facts = {"symbol": "AV", "title": "Weighted sum: context"}
+        context = t.leaf("weighted_sum", product, weights, memory, **facts, **mixing)
         if self.gate:
-            gate = linear("gate_linear", "Gate: map of the state", n, units, 1)
-            yield of_states(gate, n, units, learned=learned)
-            yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
-            gated = product(Tensor("weighted_sum", (n, width)), Tensor("gate_sigmoid", (n,)), (n, width))
-            yield elementwise("gate_multiply", "Gate the context", "multiply", n * width, tensors=gated)
+            gate = t.linear("gate.linear", state, 1, title="Gate: map of the state")
+            gate = t.act("gate.sigmoid", gate, "sigmoid", title="Gate: sigmoid")
+            context = t.leaf("gate.multiply", multiplied, context, gate, title="Gate the context")
+        return context
 
-    def keys(self, place: Place) -> Operation:
+    def keys(self, t: Operations, memory: Tensor) -> Tensor:
         """U h_j."""
-        m, width = _memory_tokens(place), place.memory_dim
-        return of_grid(linear("keys", "Alignment: keys", m, width, self.hidden, bias=self.bias), MEMORY, m, width)
+        return t.linear("keys", memory, self.hidden, bias=self.bias, title="Alignment: keys")
+
+
+def added_keys(t: Functions, query: Tensor, keys: Tensor) -> Tensor:
+    """The sums of queries and keys: (B, T, K), (B, M, K) -> (B, T, M, K)."""
+    return query.unsqueeze(2) + keys.unsqueeze(1)
 
 
 class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="maxout"):
@@ -377,21 +350,16 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Output width."""
         return self.hidden
 
-    def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
-        """Rows of all steps."""
-        n, outputs = place.grid.total, 2 * self.hidden
-        state = linear("readout_state", "Readout: map of the state", n, units, outputs, bias=bias)
-        # N of N + 1 joined states: a map of them merges steps and batch
-        yield reading(saving_copies(state, merged_heads((n, units), n, units)), "join")
-        of_input = on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, outputs, bias=False))
-        yield of_grid(of_input, INPUT, n, place.dim)
-        context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, outputs, bias=False)
-        yield reading(context, CONTEXTS)
-        yield _sum(n * outputs, "readout_input")
-        # A maximum saves what it compares and what it finds
-        found = Tensor(OUTPUT, (n * self.hidden,))
-        tensors = Tensors((Tensor(BEFORE, (n * outputs,)),), (found,), (Saved(BEFORE), Saved(OUTPUT)))
-        yield maximum("readout_maxout", "Readout: maxout", n * outputs, tensors=tensors)
+    def forward(
+        self, t: Operations, x: Tensor, state: Tensor, context: Tensor, *, bias: bool
+    ) -> Tensor:  # fmt: skip
+        """Inputs (B, N, D), states before each step (B, N, H), contexts (B, N, E) -> (B, N, L)."""
+        outputs = 2 * self.hidden
+        of_state = t.linear("readout.state", state, outputs, bias=bias, title="Readout: map of the state")
+        of_x = t.linear("readout.input", x, outputs, bias=False, title="Readout: map of the input")
+        of_context = t.linear("readout.context", context, outputs, bias=False, title="Readout: map of the context")
+        y = t.leaf("readout.add", sum_of_three, of_state, of_x, of_context, title="Readout: sum")
+        return t.leaf("readout.maxout", larger_of_two, y, title="Readout: maxout")
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
@@ -409,24 +377,28 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """Output width."""
         return place.dim
 
-    def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
-        """Rows of all steps."""
-        n, d = place.grid.total, place.dim
-        yield linear("readout_state", "Readout: map of the state", n, units, d, bias=bias)
-        context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, d, bias=bias)
-        yield reading(context, CONTEXTS)
-        yield _sum(n * d, INPUT)
-        yield elementwise("readout_tanh", "Readout: tanh", "tanh", n * d)
+    def forward(
+        self, t: Operations, x: Tensor, state: Tensor, context: Tensor, *, bias: bool
+    ) -> Tensor:  # fmt: skip
+        """Inputs (B, N, D), states (B, N, H), contexts (B, N, E) -> (B, N, D)."""
+        width = x.shape[-1]
+        of_state = t.linear("readout.state", state, width, bias=bias, title="Readout: map of the state")
+        of_context = t.linear("readout.context", context, width, bias=bias, title="Readout: map of the context")
+        y = t.leaf("readout.add", sum_of_three, x, of_state, of_context, title="Readout: sum")
+        return t.act("readout.tanh", y, "tanh", title="Readout: tanh")
 
 
 Readout = Maxout | Sum
 
 
-def _sum(elements: Number, of_input: str) -> Operation:
-    """The sum of three terms; `of_input` is that of the input."""
-    tensors = copied((elements,), (elements,), of_input, "readout_state", "readout_context")
-    flops = elements * 2 * FLOPS_PER_ELEMENT["add"]
-    return Operation(path="readout_add", title="Readout: sum", flops=flops, tensors=tensors)
+def sum_of_three(t: Functions, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """x + y + z."""
+    return x + y + z
+
+
+def larger_of_two(t: Functions, x: Tensor) -> Tensor:
+    """The maximum of each pair of adjacent units: (B, N, 2·L) -> (B, N, L)."""
+    return x.unflatten(-1, (-1, 2)).amax(-1)
 
 
 def _memory_tokens(place: Place) -> Number:
@@ -436,26 +408,31 @@ def _memory_tokens(place: Place) -> Number:
 Start = Literal["zeros", "encoder", "backwards", "mean"]
 
 
-def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> Iterator[Operation]:
+def first_state(t: Operations, start: Start, memory: Tensor, numbers: Number, *, bias: bool) -> Tensor:
     """The decoder's first state of `numbers` elements, from the memory: tanh(W h + b).
 
     start_linear  E/2·s MACs, (E/2 + β)·s parameters for `backwards`: h is the encoder's backward state at the first
                   token (Bahdanau et al. 2015, A.2.2); E·s MACs, (E + β)·s parameters for `mean`: h is the mean of all
                   tokens (Xu et al. 2015, §3.1.2); s numbers, E wide
     """
-    if start not in {"backwards", "mean"}:
-        return
-    width, m = place.memory_dim, _memory_tokens(place)
-    mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m}
     if start == "mean":
-        mean = copied((m, width), (width,), MEMORY)
-        yield elementwise("start_mean", "First state: mean of the memory", "mean", m * width, tensors=mean, **mixing)
+        facts = {"mixing": "global", "reads": "M", "reads_tokens": memory.shape[1]}
+        summary = t.leaf("start.mean", mean_of_tokens, memory, title="First state: mean of the memory", **facts)
     else:
-        taken = view((m, width), (width // 2,), MEMORY)
-        width //= 2
-        yield move("start_take", "First state: backward half of the first token", tensors=taken)
-    yield linear("start_linear", "First state: map", 1, width, numbers, bias=bias)
-    yield elementwise("start_tanh", "First state: tanh", "tanh", numbers)
+        summary = t.leaf("start.take", backward_half, memory, title="First state: backward half of the first token")
+    mapped = t.linear("start.linear", summary, numbers, bias=bias, title="First state: map")
+    return t.act("start.tanh", mapped, "tanh", title="First state: tanh")
+
+
+def mean_of_tokens(t: Functions, memory: Tensor) -> Tensor:
+    """(B, M, E) -> (B, E)."""
+    return memory.mean(1)
+
+
+def backward_half(t: Functions, memory: Tensor) -> Tensor:
+    """The encoder's backward output at the first token: (B, M, E) -> (B, E/2)."""
+    half = memory.shape[-1] // 2
+    return memory.select(1, 0).narrow(-1, half, half)
 
 
 def check_attend(component: Recurrent, place: Place) -> None:
@@ -476,17 +453,13 @@ class Rnn(Recurrent, frozen=True, kw_only=True, tag="rnn"):
     """h_t = act(W x_t + b + U h_{t-1} + b') (Elman 1990), as torch.nn.RNN: one gate."""
 
     gates: ClassVar[int] = 1
-    saves_state: ClassVar[bool] = True
 
     act: Literal["tanh", "relu"] = "tanh"
     """Activation function of the cell."""
 
-    def work(self) -> int:
-        return FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[self.act]
-
-    def saved_in_step(self) -> int:
-        """The activation's output."""
-        return 1
+    @property
+    def loop(self) -> str:
+        return f"rnn_{self.act}"
 
 
 class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
@@ -498,10 +471,6 @@ class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
 
     gates: ClassVar[int] = 4
     states: ClassVar[str] = "hc"
-
-    def saved_in_step(self) -> int:
-        """Four gates and tanh(c_t)."""
-        return 5
 
 
 class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
@@ -517,13 +486,6 @@ class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
     reset: Literal["after", "before"] = "after"
     """Whether the reset gate acts after the state's linear map (cuDNN, torch) or before it (Cho et al. 2014)."""
 
-    def _without_gradient(self, units: Number) -> Number:
-        """With the reset before its map, the third gate multiplies r∘h, and r has a gradient."""
-        return super()._without_gradient(units) * (2 if self.reset == "before" else 3) // 3
-
-    def saved_in_step(self) -> int:
-        """r, z, n, the difference of h_{t-1} and n; and what r multiplies or has multiplied.
-
-        That is the map of the state for all three gates, or r∘h_{t-1}.
-        """
-        return 7 if self.reset == "after" else 5
+    @property
+    def loop(self) -> str:
+        return f"gru_reset_{self.reset}"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import prod
-from typing import Annotated, Any, Final, Literal
-
-import msgspec
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import (
@@ -15,45 +12,34 @@ from xfcost.formulas.component import (
     Length,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
     Width,
     check_heads,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkedMixer, ChunkSizes, chunk_mixing, pad_to_chunks
-from xfcost.formulas.rows import (
-    ROTATED_KEYS,
-    elementwise,
-    global_mixing,
-    linear,
-    matmul,
-    move,
-    on_raw_input,
-    recurrence,
-    rotary,
-    state_write,
-    static_weights,
-)
-from xfcost.formulas.tensors import Shape, copied, exponential_of_weights, gated, product, reading
+from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkedMixer, chunk_mixing, pairs_in_chunks
+from xfcost.formulas.rows import global_mixing, static_weights
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import (
-    BEFORE,
-    INPUT,
-    OUTPUT,
-    Exchanged,
-    Saved,
-    Tensor,
-    Tensors,
-    Widened,
-    merged_heads,
+from xfcost.program.attention import join_heads, split_heads
+from xfcost.program.functions import (
+    multiplied,
+    padded,
+    product,
+    scores,
+    state_of,
+    swish_gated,
 )
+from xfcost.program.leaves import Rotary, Weight, Worked
+from xfcost.program.loops import NOTHING_SEEN, retention_step, wkv_step
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add, scaled
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
+class Retention(Program, ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
     """Gated multi-scale retention (Sun et al. 2023, RetNet, §2.1 and §2.2), causal by its nature.
 
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
@@ -85,6 +71,26 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     What the public code divides scores by, to keep them in the range of half precision, the norm cancels: left out.
     """
 
+    titles: ClassVar[Mapping[str, str]] = {
+        "qkv": "Q, K, V projections",
+        "scale": "Scale keys 1/√d_k",
+        "pad": "Pad to whole chunks",
+        "scores": "Products QKᵀ",
+        "weigh": "Weigh the products by the decays",
+        "weighted_sum": "Weighted sum of the values",
+        "fade": "Values by the decay to the chunk's end",
+        "state": "State that every chunk adds",
+        "carry": "States before the chunks",
+        "read": "Read the states by Q",
+        "reach": "By the decay since the chunk's start",
+        "add": "Add what the chunk gives",
+        "scan": "Recurrent retention",
+        "norm": "Norm of every head",
+        "gate_proj": "Gate projection",
+        "gate": "Gate",
+        "out": "Output projection W_O",
+    }
+    decodes: ClassVar[bool] = True
     default_chunk = 512
 
     heads: Heads
@@ -131,21 +137,75 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         # the state before a chunk excludes the chunk itself
         return Observed(unread=dict.fromkeys(("carry", "read"), self.chunk or 0))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        values = self.values(d)
-        yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
-        yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
-        yield reading(rotary(n, d, d), "qkv", "scale")
-        chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
-        sizes = _RetentionSizes(n, chunks, chunk, self.heads, d, values)
-        yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
-        normed = sizes.norm(self.norm, joined=self.form == "recurrent")
-        yield elementwise("norm", "Norm of every head", self.norm, n * values, tensors=normed)
-        yield on_raw_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
-        tensors = gated("norm", BEFORE, n * values, act="silu")
-        yield elementwise("gate", "Gate", "silu + multiply", n * values, tensors=tensors)
-        yield linear("out", "Output projection W_O", n, values, d, bias=False)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        d, values, heads = place.dim, self.values(place.dim), self.heads
+        parts = t.linear("qkv", x, 2 * d + values, bias=False).split((d, d, values), dim=-1)
+        q, k, v = (split_heads(part, heads) for part in parts)
+        k = t.leaf("scale", scaled, k, options={"factor": int(d // heads) ** -0.5}, symbol="")
+        q, k = (t.run("rotary", Rotary(place.grid.total, ROTARY_BASE), part) for part in (q, k))
+        decay = Weight((heads,), Worked("recurrence:head_decays", {"heads": heads}), "decay_H", learns=False)
+        core = {"parallel": self._parallel, "chunkwise": self._chunkwise, "recurrent": self._recurrent}
+        y = core["recurrent" if t.decodes else self.form](t, q, k, v, decay, place.grid)
+        y = t.leaf("norm", head_norm, y.transpose(1, 2), options={"kind": self.norm}).flatten(2)
+        y = t.leaf("gate", swish_gated, y, t.linear("gate_proj", x, values, bias=False))
+        return t.linear("out", y, d, bias=False)
+
+    def _parallel(
+        self, t: Operations, q: Tensor, k: Tensor, v: Tensor, decay: Weight, grid: Grid
+    ) -> Tensor:  # fmt: skip
+        """(QKᵀ∘D)V, all products."""
+        n = grid.total
+        d = t.leaf("decays", decays, weights=(decay,), options={"tokens": n}, title="Decays D")
+        return self._products(t, (q, k, v, d), (n, 1, n), global_mixing(n), ("QKᵀ", "AV"))
+
+    def _chunkwise(
+        self, t: Operations, q: Tensor, k: Tensor, v: Tensor, decay: Weight, grid: Grid
+    ) -> Tensor:  # fmt: skip
+        """The products inside the chunks, and a state passed from chunk to chunk."""
+        n, (chunks, size) = grid.total, self.chunks(grid)
+        after = {"after": chunks * size - n}
+        q, k, v = (t.leaf("pad", padded, part, options=after).unflatten(2, (chunks, size)) for part in (q, k, v))
+        title = "Decays D, and since the chunk's start"
+        both: Any = t.leaf("decays", chunk_decays, weights=(decay,), options={"tokens": size}, title=title)
+        d, since = both
+        near = self._products(t.part("local"), (q, k, v, d), (n, chunks, size), chunk_mixing(size), (None, None))
+        faded = t.leaf("fade", by_decay, v, d.select(1, 0).select(1, size - 1))
+        # what a last chunk adds, nobody reads
+        facts = chunk_mixing(size) | ({"backward_macs": 0} if bool(chunks == 1) else {})
+        state = t.leaf("state", state_of, k, faded, **facts)
+        mixing = global_mixing(n)
+        state = t.leaf("carry", carried, state, since.select(1, size - 1), sequential=chunks, **static_weights(mixing))
+        y = t.leaf("reach", by_decay, t.leaf("read", product, q, state, **mixing), since)
+        return t.leaf("add", add, near, y).flatten(2, 3).narrow(2, 0, n)
+
+    def _recurrent(
+        self, t: Operations, q: Tensor, k: Tensor, v: Tensor, decay: Weight, grid: Grid
+    ) -> Tensor:  # fmt: skip
+        """S_n = γS_{n-1} + k_nᵀv_n, q_n S_n."""
+        mixing = global_mixing(grid.total)
+        if not t.decodes:
+            parts = (join_heads(part) for part in (q, k, v))
+            y = t.leaf("scan", retained, *parts, weights=(decay,), sequential=grid.total, **mixing)
+            return split_heads(y, self.heads)
+        past = t.state("state", (self.heads, q.shape[-1], v.shape[-1]))
+        both: Any = t.leaf("scan", retained_token, *past, q, k, v, weights=(decay,), **mixing)
+        read: Tensor = both[0]
+        t.keep("state", both[1])
+        return read
+
+    def _products(
+        self, t: Operations, parts: tuple[Tensor, ...], sizes: tuple[Number, ...], mixing: dict[str, Any],
+        symbols: tuple[str | None, str | None],
+    ) -> Tensor:  # fmt: skip
+        """(QKᵀ∘D)V of all chunks; `sizes` are N, the chunks, and the tokens of one."""
+        q, k, v, d = parts
+        n, chunks, size = sizes
+        entries = chunks * self.heads * size * size
+        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries), "heads": self.heads}
+        x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol=symbols[0], **facts)
+        facts = static_weights(mixing) | {"matrix": matrix(entries, entries, saved=True)}
+        x = t.leaf("weigh", multiplied, x, d, **facts)
+        return t.leaf("weighted_sum", product, x, v, symbol=symbols[1], **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
@@ -165,176 +225,98 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         )
 
 
-def _masked_products(sizes: _RetentionSizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
-    """(QKᵀ∘D)V of all chunks."""
-    entries, macs = prod(sizes.entries), sizes.padded * sizes.size * sizes.width
-    q, k, v = sizes.parts
-    tensors = product(q, k, sizes.entries, sizes.merged(q.shape), sizes.merged(k.shape))
-    yield sizes.scores(prefix, "Products QKᵀ", macs, matrix=matrix(entries), tensors=tensors, **mixing)
-    # The decays alone are saved: they have no gradient
-    decays = Tensor("decays", (sizes.heads, sizes.size, sizes.size), once=True)
-    tensors = product(Tensor(BEFORE, sizes.entries), decays, sizes.entries)
-    weighed = mixing | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
-    yield elementwise(
-        f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
-    )
-    macs = sizes.padded * sizes.size * sizes.values
-    tensors = product(Tensor(BEFORE, sizes.entries), v, v.shape, None, sizes.merged(v.shape))
-    summed = mixing | {"symbol": None if prefix else "AV", "tensors": tensors}
-    yield matmul(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
+# The base of the rotary angles.
+ROTARY_BASE: Final = 10000.0
 
 
-def _parallel(sizes: _RetentionSizes) -> Iterator[Operation]:
-    entries = sizes.heads * sizes.tokens * sizes.tokens
-    tensors = Tensors((), (Tensor(OUTPUT, (sizes.heads, sizes.size, sizes.size)),), beside=True)
-    yield elementwise("decays", "Decays D", "multiply", entries, once=True, tensors=tensors)
-    yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
+def decays(t: Functions, decay: Tensor, *, tokens: Number) -> Tensor:
+    """D for N tokens: γ^(n-m), 0 for later ones: (H,) -> (H, N, N)."""
+    at = t.arange(tokens, decay)
+    back = (at.unsqueeze(-1) - at).clamp(min=0)
+    return (decay.unsqueeze(-1).unsqueeze(-1) ** back).tril()
 
 
-def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
-    """The products inside the chunks, and a state passed from chunk to chunk."""
-    reads = tuple(Tensor(name, shape) for name, shape in zip(_OPERANDS, sizes.shapes(sizes.tokens), strict=True))
-    names, shapes = (OUTPUT, *_PADDED[1:]), sizes.shapes(sizes.padded)
-    padded = tuple(Tensor(name, shape) for name, shape in zip(names, shapes, strict=True)) if sizes.pads else ()
-    tensors = Tensors(reads, padded)
-    yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values, tensors=tensors)
-    tables, title = sizes.heads * sizes.size * (sizes.size + 1), "Decays D, and since the chunk's start"
-    decays = Tensor(OUTPUT, (sizes.heads, sizes.size, sizes.size)), Tensor(_SINCE, (sizes.heads, sizes.size))
-    tensors = Tensors((), decays, beside=True)
-    yield elementwise("decays", title, "multiply", tables, once=True, tensors=tensors)
-    yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.size))
-    elements, title = sizes.padded * sizes.values, "Values by the decay to the chunk's end"
-    q, k, v = sizes.parts
-    tensors = product(v, Tensor("decays", (sizes.heads, sizes.size), once=True), v.shape)
-    yield elementwise("fade", title, "multiply", elements, tensors=tensors)
-    macs = sizes.padded * sizes.width // sizes.heads * sizes.values
-    # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
-    single_chunk = sizes.chunks == 1
-    faded = Tensor(BEFORE, v.shape)
-    tensors = product(k, faded, sizes.states, sizes.merged(k.shape), sizes.merged(v.shape))
-    yield matmul(
-        "state",
-        "State that every chunk adds",
-        macs,
-        backward_macs=0 if single_chunk else None,
-        tensors=tensors,
-        **chunk_mixing(sizes.size),
-    )
-    numbers = sizes.chunks * (sizes.width // sizes.heads) * sizes.values
-    # A state is multiplied by fixed decays, which are saved from the second chunk on; the first one is zero
-    reads = (Tensor(BEFORE, sizes.states), Tensor(_SINCE, (sizes.heads,), once=True))
-    several = sizes.chunks > 1
-    carried = Tensor(OUTPUT, sizes.states, constant=not several)
-    tensors = Tensors(reads, (carried,), (Saved(_SINCE),) if several else ())
-    yield Operation(
-        path="carry",
-        title="States before the chunks",
-        sequential=sizes.chunks,
-        flops=numbers * (COSTS["multiply"] + COSTS["add"]),
-        moved=numbers,
-        tensors=tensors,
-        **static_weights(global_mixing(sizes.tokens)),
-    )
-    # Queries and states, whose heads lie inside the chunks
-    copied = Exchanged(sizes.states, (sizes.heads, sizes.chunks))
-    states = Tensor(BEFORE, sizes.states)
-    saves = (Saved(q.name, BEFORE, sizes.merged(q.shape)), Saved(BEFORE, q.name, copied))
-    tensors = Tensors((q, states), (Tensor(OUTPUT, v.shape),), saves)
-    yield matmul(
-        "read",
-        "Read the states by Q",
-        macs,
-        backward_macs=macs if single_chunk else None,
-        tensors=tensors,
-        **global_mixing(sizes.tokens),
-    )
-    title = "By the decay since the chunk's start"
-    tensors = product(Tensor(BEFORE, v.shape), Tensor(_SINCE, (sizes.heads, sizes.size), once=True), v.shape)
-    yield elementwise("reach", title, "multiply", elements, tensors=tensors)
-    yield elementwise("add", "Add what the chunk gives", "add", elements, of=("local_weighted_sum", BEFORE))
+def chunk_decays(t: Functions, decay: Tensor, *, tokens: Number) -> tuple[Tensor, Tensor]:
+    """D for the tokens of a chunk, (H, 1, T, T), and the decays since its start, γ^1 to γ^T: (H, T)."""
+    d = decays(t, decay, tokens=tokens)
+    return d.unsqueeze(1), d.select(-1, 0) * decay.unsqueeze(-1)
 
 
-def _recurrent(sizes: _RetentionSizes) -> Iterator[Operation]:
-    carried = (sizes.width // sizes.heads) * sizes.values
-    numbers = sizes.tokens * carried
-    facts = {"work": numbers * (COSTS["multiply"] + COSTS["add"]), "moved": sizes.tokens * sizes.values}
-    # Every step saves its query, key and values, and the state that it leaves
-    shapes = sizes.shapes(sizes.tokens)
-    reads = tuple(Tensor(name, shape) for name, shape in zip(_OPERANDS, shapes, strict=True))
-    saves = tuple(Saved(each.name, None, merged_heads(each.shape, sizes.heads, sizes.tokens)) for each in reads)
-    states = Tensor("states", (sizes.tokens, sizes.width // sizes.heads, sizes.values))
-    tensors = Tensors(reads, (Tensor(OUTPUT, shapes[2]),), saves, (states,))
-    facts |= {"tensors": tensors}
-    scan = matmul("scan", "Recurrent retention", 2 * numbers, **facts, **global_mixing(sizes.tokens))
-    yield recurrence(scan, sizes.tokens, carried)
+def by_decay(t: Functions, y: Tensor, decay: Tensor) -> Tensor:
+    """y times a decay per head and position in the chunk: (B, H, C, T, V), (H, T) -> (B, H, C, T, V)."""
+    return y * decay.unsqueeze(1).unsqueeze(-1)
 
 
-_SINCE: Final = "since"
-# Queries, keys and values as they come, and padded to whole chunks.
-_OPERANDS: Final = ("rotary", ROTATED_KEYS, "qkv")
-_PADDED: Final = ("pad", "padded keys", "padded values")
+def carried(t: Functions, added: Tensor, decay: Tensor) -> Tensor:
+    """The states at the chunk starts: (B, H, C, K, V), γ^T (H,) -> (B, H, C, K, V)."""
+    by_chunk = added.transpose(1, 2)
+    before: Tensor = t.loop("decayed_sums", by_chunk.flatten(2), decay)
+    return before.unflatten(2, by_chunk.shape[2:]).transpose(1, 2)
 
 
-class _RetentionSizes(ChunkSizes, frozen=True):
-    """Heads with keys of d/h and values of v/h."""
-
-    width: Number
-    values: Number
-
-    @property
-    def states(self) -> Shape:
-        return self.chunks, self.width // self.heads, self.values
-
-    @property
-    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys, values."""
-        names, shapes = _PADDED if self.pads else _OPERANDS, self.shapes(self.padded)
-        return Tensor(names[0], shapes[0]), Tensor(names[1], shapes[1]), Tensor(names[2], shapes[2])
-
-    def shapes(self, tokens: Number) -> tuple[Shape, Shape, Shape]:
-        return (tokens, self.width), (tokens, self.width), (tokens, self.values)
-
-    def norm(self, kind: str, *, joined: bool) -> Tensors:
-        """The norm of every head, without weights; an RMS norm leaves heads apart as they are, joined after it."""
-        shape = (self.tokens, self.values)
-        vectors = self.tokens * self.heads
-        reads, writes = (Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),)
-        if kind == "layer_norm":
-            return Tensors(reads, writes, (Saved(BEFORE),), (Tensor("statistics", (vectors, 2), "statistic"),))
-        order = Exchanged(shape, (1, 1) if joined else (self.heads, self.tokens))
-        makes = (Tensor("statistics", (vectors,), "statistic"),)
-        return Tensors(reads, writes, (Saved(BEFORE, copied=Widened(shape)),), makes, order)
+def retained(t: Functions, q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
+    """The scan over tokens, heads beside each other: (B, N, D) twice, (B, N, E) -> (B, N, E)."""
+    y: Tensor = t.loop("retention", q, k, v, decay)
+    return y
 
 
-class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
-    """A mixer that starts with a token shift: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d per use."""
-
-    def shift(self, place: Place, uses: int) -> Iterator[Operation]:
-        """The previous tokens, N·d elements written; the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
-        elements = place.grid.total * place.dim
-        cached = state_write("Token shift", place.dim, path="shift")
-        tensors = copied((elements,), (elements,), INPUT)
-        yield move("shift", "Token shift", elements, in_decode=(), tensors=tensors)
-        work, title = "add" + uses * " + multiply + add", "Mix with the token before"
-        params = uses * place.dim
-        facts = {"params": params, "mixing": "local", "reads": "2", "reads_tokens": 2}
-        # What sets a token apart from the one before is saved, for the gradients of the shares
-        reads = tuple(Tensor(name, (elements,)) for name in (INPUT, "shift"))
-        writes = tuple(Tensor(mixture(use) if use else OUTPUT, (elements,)) for use in range(uses))
-        tensors = Tensors(reads, writes, makes=(Tensor("apart", (elements,)),))
-        mix = elementwise("mix", title, work, elements, tensors=tensors, **facts)
-        yield msgspec.structs.replace(mix, in_decode=(mix, cached))
-
-    def gated(self, place: Place, name: str) -> Operation:
-        """σ(r)∘x, x the row `name`."""
-        elements = place.grid.total * place.dim
-        tensors = gated(name, "receptance", elements, act="sigmoid")
-        return elementwise("gate", "Receptance gate", "sigmoid + multiply", elements, tensors=tensors)
+def retained_token(
+    t: Functions, state: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """One token on a state (B, H, K, V): (B, H, 1, K) twice, (B, H, 1, V) -> (B, H, 1, V), and the next state."""
+    y, state = retention_step(t, state, q.squeeze(2), k.squeeze(2), v.squeeze(2), decay)
+    return y.unsqueeze(2), state
 
 
-def mixture(use: int) -> str:
-    """The tensor of a use's mixture."""
-    return "mix" if use == 0 else f"mixture {use}"
+def head_norm(t: Functions, y: Tensor, *, kind: str) -> Tensor:
+    """The norm of each head's columns, without weights: (B, N, H, V) -> (B, N, H, V)."""
+    return t.layer_norm(y) if kind == "layer_norm" else t.rms_norm(y, None, 1e-6)
+
+
+class TokenShiftMixer(Program, AlwaysCausalMixer, frozen=True, kw_only=True):
+    """A mixer that starts with a token shift: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d per use.
+
+    The previous tokens: N·d elements written; the mixtures: uses·d parameters, (1 + 2·uses)·N·d FLOPs.
+    """
+
+    decodes: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "mix": "Mix with the token before",
+        "key": "Key projection",
+        "value": "Value projection",
+        "receptance": "Receptance projection",
+        "gate": "Receptance gate",
+    }
+
+    def mixed(self, t: Operations, x: Tensor, uses: int) -> Sequence[Tensor]:
+        """Mixtures of each token with the one before it; a decode step keeps the token for the next one."""
+        if t.decodes:
+            (before,) = t.state("shift", (1, x.shape[-1]))
+        else:
+            before = t.leaf("shift", shifted, x, title="Token shift")
+        share = Weight((uses, x.shape[-1]), "uniform")
+        mixtures: Any = t.leaf(
+            "mix", mixtures_of, x, before, weights=(share,), mixing="local", reads="2", reads_tokens=2
+        )
+        if t.decodes:
+            t.keep("shift", x, title="Token shift")
+        return tuple(mixtures)
+
+
+def shifted(t: Functions, x: Tensor) -> Tensor:
+    """The token before each, zeros for the first: (B, N, D) -> (B, N, D)."""
+    return t.pad(x, 1, before=1, after=-1)
+
+
+def mixtures_of(t: Functions, x: Tensor, before: Tensor, share: Tensor) -> tuple[Tensor, ...]:
+    """μ∘x + (1 - μ)∘before for each μ: two of (B, N, D), (U, D) -> U of (B, N, D)."""
+    apart = x - before
+    return tuple(before + one * apart for one in share.unbind())
+
+
+def sigmoid_gated(t: Functions, r: Tensor, x: Tensor) -> Tensor:
+    """σ(r)∘x."""
+    return r.sigmoid() * x
 
 
 class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
@@ -354,34 +336,54 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
     """
 
     short_name = "RWKV time mixing"
+    titles: ClassVar[Mapping[str, str]] = {
+        **TokenShiftMixer.titles,
+        "decay": "Decay w = -exp(·)",
+        "wkv": "WKV recurrence",
+        "output": "Output projection",
+    }
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        yield from self.shift(place, uses=3)
-        key, value, receptance = (
-            reading(linear(name, f"{name.capitalize()} projection", n, d, d, bias=False), mixture(use))
-            for use, name in enumerate(("key", "value", "receptance"))
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        d, mixing = place.dim, global_mixing(place.grid.total)
+        for_k, for_v, for_r = self.mixed(t, x, uses=3)
+        k, v = (t.linear(name, one, d, bias=False) for name, one in (("key", for_k), ("value", for_v)))
+        decay = t.leaf(
+            "decay", channel_decay, weights=(Weight((d,), Worked("recurrence:channel_decays", {"width": d})),)
         )
-        yield from (key, value)
-        facts = {"params": d, "once": True, "tensors": exponential_of_weights(d)}
-        yield elementwise("decay", "Decay w = -exp(·)", "exp + multiply", d, **facts)
-        # A step saves eight numbers of a channel, and the next step the three of the state; the first state is two
-        shape = (n, d)
-        reads = (Tensor("key", shape), Tensor("value", shape), Tensor("decay", (d,), once=True))
-        made = Tensor("steps", (8 * n + 3 * (n - 1) + 2, d))
-        tensors = Tensors(reads, (Tensor(OUTPUT, shape),), (Saved("key"), Saved("value")), (made,))
-        facts = {"params": d, "comparisons": 2 * n * d, "moved": n * d, "tensors": tensors}
-        wkv = elementwise("wkv", "WKV recurrence", "wkv", n * d, **facts, **global_mixing(n))
-        yield recurrence(wkv, n, 3 * d)  # numerator, denominator and largest exponent
-        yield receptance
-        yield self.gated(place, "wkv")
-        yield linear("output", "Output projection", n, d, d, bias=False)
+        first = Weight((d,), "zeros", "first")
+        if t.decodes:
+            past = t.state("state", (d,), (d,), (d,))  # numerator, denominator and largest exponent
+            both: Any = t.leaf("wkv", averaged_token, *past, k, v, decay, weights=(first,), **mixing)
+            y, *state = both
+            t.keep("state", *state, starts=(0.0, 0.0, NOTHING_SEEN))
+        else:
+            y = t.leaf("wkv", averaged, k, v, decay, weights=(first,), sequential=place.grid.total, **mixing)
+        y = t.leaf("gate", sigmoid_gated, t.linear("receptance", for_r, d, bias=False), y)
+        return t.linear("output", y, d, bias=False)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield (
             f"{place.grid.total:,} sequential steps per time mixing; what was read is carried in a state of "
             f"{4 * place.dim:,} numbers, the last token among them, whatever N is"
         )
+
+
+def channel_decay(t: Functions, weight: Tensor) -> Tensor:
+    """w = -exp(·): (D,)."""
+    return -weight.exp()
+
+
+def averaged(t: Functions, k: Tensor, v: Tensor, decay: Tensor, first: Tensor) -> Tensor:
+    """Keys, values (B, N, D), decays (D,) -> (B, N, D). The learned u weights the token itself."""
+    y: Tensor = t.loop("wkv", k, v, decay, first)
+    return y
+
+
+def averaged_token(t: Functions, *parts: Tensor) -> tuple[Tensor, ...]:
+    """Three states (B, D), a token's keys and values (B, 1, D), decays, u (D,) -> (B, 1, D), and the next states."""
+    above, below, top, k, v, decay, first = parts
+    y, *state = wkv_step(t, above, below, top, k.squeeze(1), v.squeeze(1), decay, first)
+    return y.unsqueeze(1), *state
 
 
 class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"):
@@ -396,6 +398,7 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
     """
 
     short_name = "RWKV channel mixing"
+    titles: ClassVar[Mapping[str, str]] = {**TokenShiftMixer.titles, "act": "ReLU", "square": "Square"}
 
     hidden: Width | None = None
     """Hidden width H; 4d by default."""
@@ -410,15 +413,14 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return 2 * grid.total - lesser(grid.total, 1)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        hidden = self.inner(d)
-        yield from self.shift(place, uses=2)
-        yield reading(linear("receptance", "Receptance projection", n, d, d, bias=False), mixture(1))
-        yield reading(linear("key", "Key projection", n, d, hidden, bias=False), mixture(0))
-        yield elementwise("act", "ReLU", "relu", n * hidden)
-        read, written = Tensor(BEFORE, (n, hidden)), Tensor(OUTPUT, (n, hidden))
-        squared = Tensors((read,), (written,), (Saved(BEFORE),))
-        yield elementwise("square", "Square", "multiply", n * hidden, tensors=squared)
-        yield linear("value", "Value projection", n, hidden, d, bias=False)
-        yield self.gated(place, "value")
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        for_k, for_r = self.mixed(t, x, uses=2)
+        r = t.linear("receptance", for_r, place.dim, bias=False)
+        hidden = t.act("act", t.linear("key", for_k, self.inner(place.dim), bias=False), "relu")
+        value = t.linear("value", t.leaf("square", squared, hidden), place.dim, bias=False)
+        return t.leaf("gate", sigmoid_gated, r, value)
+
+
+def squared(t: Functions, x: Tensor) -> Tensor:
+    """x², element by element."""
+    return x.square()

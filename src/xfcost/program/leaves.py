@@ -67,7 +67,6 @@ _NORMS: Final[dict[str, tuple[str, int]]] = {
     "affine": ("Affine", 2),
     "group_norm": ("Group norm", 2),
 }
-_FLOAT32: Final = 4
 
 
 class Norm(NamedTuple):
@@ -93,17 +92,11 @@ class Norm(NamedTuple):
 
     @staticmethod
     def _layer_norm(t: Tape, x: Symbolic, *weights: Symbolic) -> Symbolic:
-        y = t.call("aten::layer_norm", (x, *weights), x.shape)
-        t.save(y, x, t.made((*x.shape[:-1], 2), x, type_="statistic"))
-        return y
+        return t.layer_norm(x, *weights)
 
     @staticmethod
     def _rms_norm(t: Tape, x: Symbolic, weight: Symbolic) -> Symbolic:
-        y = t.call("aten::rms_norm", (x, weight), x.shape, like=x)
-        wide = x if t.element >= _FLOAT32 else t.made(x.shape, x, type_="float32")
-        normed = t.made(x.shape, x, type_="statistic")
-        t.save(y, wide, normed, t.made(x.shape[:-1], x, type_="statistic"))
-        return y
+        return t.rms_norm(x, weight)
 
     @staticmethod
     def _batch_norm(t: Tape, x: Symbolic, *weights: Symbolic) -> Symbolic:
@@ -161,6 +154,18 @@ class Rotary(NamedTuple):
     def traced(self, t: Tape, x: Symbolic) -> Symbolic:
         cos, sin = (t.held(x.shape[-2], x.shape[-1]) for _ in range(2))
         return x * cos + x.roll(1, -1) * sin
+
+
+class State(NamedTuple):
+    """What a decode step keeps for the next one, whatever N is: it takes the place of what the step before has kept."""
+
+    starts: tuple[float, ...] = ()
+
+    def traced(self, t: Tape, *new: Symbolic) -> None:
+        elements = sum(one.numel() for one in new) // t.batch
+        t.note(cache=Cached(elements, recurrent=True))
+        for one in new:
+            t.call("aten::index_copy_", (one,), one.shape)
 
 
 class FusedAttention(NamedTuple):

@@ -21,10 +21,11 @@ from xfcost.program.leaves import (
     Linear,
     Made,
     Norm,
+    State,
     Weight,
     Worked,
 )
-from xfcost.program.symbolic import Tensor
+from xfcost.program.symbolic import Shape, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +73,26 @@ class Functions(Protocol):
 
     def linear_map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D')."""
+
+    def silu(self, x: Tensor) -> Tensor: ...
+    def softplus(self, x: Tensor) -> Tensor: ...
+    def layer_norm(self, x: Tensor) -> Tensor:
+        """The layer norm of the last axis, without weights."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
+        """The RMS norm of the last axis."""
+
+    def filled(self, like: Tensor, shape: Shape, value: float) -> Tensor:
+        """A constant tensor, of the type of `like`."""
+
+    def loop(self, name: str, *args: Any) -> Any:
+        """A loop over the tokens (`loops.py`), which torch runs as one operation."""
+
+    def scan(
+        self, step: Callable[..., tuple[Tensor, ...]], parts: Sequence[Tensor], states: Sequence[Tensor], *others: Any,
+        reverse: bool = False,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """step(t, *states, *parts of a token, *others) -> (y, *states), from token to token: all y, the last states."""
 
 
 class Operations:
@@ -149,6 +170,44 @@ class Operations:
         """Keys and values of the encoder's output: `compute` gives them. A decode step finds them in a cache."""
         raise NotImplementedError
 
+    def zeros_like(self, x: Tensor, *shape: Number) -> Tensor:
+        """Zeros of the type of x."""
+        raise NotImplementedError
+
+    def each_token(
+        self, step: Callable[[Tensor, Any], tuple[Sequence[Tensor], Any]], x: Tensor, state: Any
+    ) -> tuple[Sequence[Sequence[Tensor]], Any]:
+        """step(x (B, T, D), state) -> outputs (B, T, …) and the next state, from token to token of x (B, N, D).
+
+        Returns each output of all steps, and the last state. Where shapes alone are asked for, T is N.
+        """
+        raise NotImplementedError
+
+    def hand_over(self, *states: Sequence[Tensor]) -> None:
+        """Leave the last state of each direction to a layer of the decoder that starts from it."""
+
+    def handed_over(self, number: int, shapes: Sequence[Shape]) -> Sequence[Any]:
+        """The last state of a direction, of these shapes for a sample, that a layer of the encoder left."""
+        raise NotImplementedError
+
+    def computed_before(self, compute: Callable[[], Any]) -> Any:
+        """What `compute` gives. A decode step does not run it: that was done before the first one."""
+        raise NotImplementedError
+
+    def state(self, name: str, *shapes: Shape) -> Sequence[Any]:
+        """Of a decode step: what the one before has kept, of these shapes for a sample."""
+        raise NotImplementedError
+
+    def started(self, name: str, first: Sequence[Tensor]) -> Sequence[Any]:
+        """The same, where the first step finds `first`."""
+        raise NotImplementedError
+
+    def keep(
+        self, name: str, *new: Tensor, starts: Sequence[float] = (), title: str = "State for the next token"
+    ) -> None:  # fmt: skip
+        """Of a decode step: `new` is the state for the next one; before the first its numbers are `starts`, or 0."""
+        self.run(name, State(tuple(starts)), *new, title=title)
+
     def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
         """x (1, …) for each sample of `like`, as a view; x as it is where it is of samples."""
         raise NotImplementedError
@@ -179,6 +238,15 @@ class Part(Operations):
 
     def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
         return self.whole.of_memory(f"{self.name}.{name}", compute, title)
+
+    def state(self, name: str, *shapes: Shape) -> Sequence[Any]:
+        return self.whole.state(f"{self.name}.{name}", *shapes)
+
+    def handed_over(self, number: int, shapes: Sequence[Shape]) -> Sequence[Any]:
+        return self.whole.handed_over(number, shapes)
+
+    def computed_before(self, compute: Callable[[], Any]) -> Any:
+        return self.whole.computed_before(compute)
 
     def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
         return self.whole.per_sample(x, like)

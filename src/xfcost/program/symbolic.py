@@ -44,17 +44,23 @@ class Tensor(Protocol):
     def chunk(self, chunks: int, dim: int = 0) -> Sequence[Self]: ...
     def split(self, sizes: Sequence[Number], dim: int = 0) -> Sequence[Self]: ...
     def unfold(self, dimension: int, size: Number, step: Number) -> Self: ...
+    def unbind(self, dim: int = 0) -> Sequence[Self]: ...
     def expand(self, *sizes: Number) -> Self: ...
     def __neg__(self) -> Self: ...
     def square(self) -> Self: ...
     def __add__(self, other: Self | float) -> Self: ...
     def __sub__(self, other: Self | float) -> Self: ...
+    def __pow__(self, other: Self | float) -> Self: ...
     def __mul__(self, other: Self | float) -> Self: ...
     def __truediv__(self, other: Self | float) -> Self: ...
     def __matmul__(self, other: Self) -> Self: ...
     def exp(self) -> Self: ...
     def clamp(self, min: float | None = None, max: float | None = None) -> Self: ...  # noqa: A002 - as torch calls them
     def sigmoid(self) -> Self: ...
+    def tanh(self) -> Self: ...
+    def relu(self) -> Self: ...
+    def maximum(self, other: Self) -> Self: ...
+    def tril(self) -> Self: ...
     def sum(self, dim: int, *, keepdim: bool = False) -> Self: ...
     def mean(self, dim: int, *, keepdim: bool = False) -> Self: ...
     def amax(self, dim: int, *, keepdim: bool = False) -> Self: ...
@@ -79,7 +85,7 @@ class Tensor(Protocol):
 class Storage:
     """Memory that tensors share."""
 
-    __slots__ = ("elements", "held", "saved", "type")
+    __slots__ = ("elements", "held", "of_step", "saved", "type")
 
     def __init__(self, elements: Number, type_: Type = "model", *, held: bool = False, saved: bool = False) -> None:
         self.elements, self.type = elements, type_
@@ -87,6 +93,8 @@ class Storage:
         """Is it a parameter or a buffer, and no activation?"""
         self.saved = saved
         """Has autograd saved it?"""
+        self.of_step = False
+        """Does each step of a loop over the tokens make one?"""
 
 
 def contiguous_strides(shape: Shape) -> Shape:
@@ -120,10 +128,10 @@ def broadcast(*shapes: Shape) -> Shape:
     """The shape of an element-wise operation."""
     rank = max(map(len, shapes))
     aligned = zip(*((*[1] * (rank - len(shape)), *shape) for shape in shapes), strict=True)
-    return tuple(max([size for size in sizes if size != 1] or sizes, key=_lettered) for sizes in aligned)
+    return tuple(max([size for size in sizes if size != 1] or sizes, key=lettered) for sizes in aligned)
 
 
-def _lettered(size: Number) -> bool:
+def lettered(size: Number) -> bool:
     """Has it a letter, so that it says more than a plain number?"""
     return type(size) is not int
 
@@ -269,6 +277,9 @@ class Symbolic:
         count = -(-whole // size)
         return self.split([*[size] * (int(count) - 1), whole - size * (int(count) - 1)], dim)
 
+    def unbind(self, dim: int = 0) -> Sequence[Symbolic]:
+        return [self.select(dim, index) for index in range(int(self.shape[dim]))]
+
     def expand(self, *sizes: Number) -> Symbolic:
         new = len(sizes) - self.ndim
         shape = [own if size == -1 else size for own, size in zip((*[1] * new, *self.shape), sizes, strict=True)]
@@ -303,16 +314,33 @@ class Symbolic:
     def __matmul__(self, other: Symbolic) -> Symbolic:
         return self.tape.product(self, other)
 
+    def __pow__(self, other: Symbolic | float) -> Symbolic:
+        return self.tape.elementwise("pow", self, other)
+
     def exp(self) -> Symbolic:
         return self.tape.elementwise("exp", self)
 
     def clamp(self, min: float | None = None, max: float | None = None) -> Symbolic:  # noqa: A002 - as torch calls them
-        result = self.tape.call("aten::clamp", (self, min, max), self.shape, like=self)
+        result = self.tape.call("aten::clamp", (self, min, max), self.shape, like=self, type_=self.storage.type)
         self.tape.save(result, self)
         return result
 
     def sigmoid(self) -> Symbolic:
         return self.tape.elementwise("sigmoid", self)
+
+    def tanh(self) -> Symbolic:
+        return self.tape.elementwise("tanh", self)
+
+    def relu(self) -> Symbolic:
+        return self.tape.elementwise("relu", self)
+
+    def maximum(self, other: Symbolic) -> Symbolic:
+        result = self.tape.elementwise("maximum", self, other)
+        self.tape.save(result, self, other)
+        return result
+
+    def tril(self) -> Symbolic:
+        return self.tape.call("aten::tril", (self,), self.shape)
 
     def sum(self, dim: int, *, keepdim: bool = False) -> Symbolic:
         return self.tape.reduced("sum", self, dim, keepdim=keepdim)

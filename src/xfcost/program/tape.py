@@ -20,15 +20,17 @@ from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type, width_of
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import Leaf, Worked
+from xfcost.program.loops import LOOPS
 from xfcost.program.operations import Operations
-from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast, contiguous_strides
+from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast, contiguous_strides, lettered
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
-_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus"})
+_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "softmax"})
 NO_TITLES: Final[Mapping[str, str]] = {}
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
+_FLOAT32: Final = 4
 
 
 @dataclass(slots=True)
@@ -62,6 +64,9 @@ class Tape(Operations):
         self.operands: Counter[str] = Counter()
         """Bytes of the tensors that enter and leave the leaves of a row, each once in a call."""
         self._now: _Call | None = None
+        self._backward: Counter[str] = Counter()
+        self._steps: Number = None
+        """Steps of a loop over the tokens for which that which runs now stands; None outside a loop."""
 
     # ── tensors ──
 
@@ -102,9 +107,9 @@ class Tape(Operations):
         """A new tensor, made of others; its axes lie in memory as those of `like` do."""
         strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
         learns = any(one.learns for one in of) and type_ not in {"int64", "bool"}
-        return Symbolic(
-            self, shape, Storage(prod(shape), type_), strides, learns=learns, once=all(one.once for one in of), raw=raw
-        )
+        storage = Storage(prod(shape), type_)
+        storage.of_step = self._steps is not None
+        return Symbolic(self, shape, storage, strides, learns=learns, once=all(one.once for one in of), raw=raw)
 
     # ── operations ──
 
@@ -153,7 +158,8 @@ class Tape(Operations):
         second = [other] if isinstance(other, Symbolic) else []
         shape = broadcast(*(one.shape for one in (x, *second)))
         name, options = ("gelu", ("tanh",)) if work == "gelu_tanh" else (work, ())
-        result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x)
+        whole = all(not one.is_floating_point() for one in (x, *second))
+        result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x, type_="int64" if whole else "model")
         if work in {"mul", "div"} and second:
             self.save(result, *(one for one, of in ((x, second[0]), (second[0], x)) if of.learns))
         elif work in _SAVES_INPUT:
@@ -210,6 +216,26 @@ class Tape(Operations):
         self.save(y, x.reshape(-1, inputs))
         return y
 
+    def silu(self, x: Symbolic) -> Symbolic:
+        return self.elementwise("silu", x)
+
+    def softplus(self, x: Symbolic) -> Symbolic:
+        return self.elementwise("softplus", x)
+
+    def layer_norm(self, x: Symbolic, *weights: Symbolic) -> Symbolic:
+        """x, mean and 1/σ of each vector are saved."""
+        y = self.call("aten::layer_norm", (x, *weights), x.shape)
+        self.save(y, x, self.made((*x.shape[:-1], 2), x, type_="statistic"))
+        return y
+
+    def rms_norm(self, x: Symbolic, weight: Symbolic | None, epsilon: float = 0.0) -> Symbolic:
+        """x and 1/rms of each vector are saved, x in float32 or wider; and x/rms for the weight's gradient."""
+        y = self.call("aten::rms_norm", (x, weight), x.shape, like=x)
+        wide = x if self.element >= _FLOAT32 else self.made(x.shape, x, type_="float32")
+        normed = () if weight is None else (self.made(x.shape, x, type_="statistic"),)
+        self.save(y, wide, *normed, self.made(x.shape[:-1], x, type_="statistic"))
+        return y
+
     def zeros(self, *shape: Number, like: Any = None, type_: Type = "model") -> Symbolic:
         return Symbolic(self, shape, Storage(prod(shape), type_), learns=False)
 
@@ -257,6 +283,39 @@ class Tape(Operations):
     def _padded(self, x: Symbolic, shape: Shape, *zeros: Number) -> Symbolic:
         return self.call("aten::constant_pad_nd", (x,), shape) if any(zeros) else x.view_of(shape, x.strides)
 
+    def filled(self, like: Symbolic, shape: Shape, value: float) -> Symbolic:
+        constant = self.made(shape, like)
+        constant.learns = False
+        return constant
+
+    def loop(self, name: str, *args: Any) -> Any:
+        """A loop as one operation: its costs are those of the table; its steps show what autograd saves of them."""
+        costs, facts = self.now.costs, self.now.facts
+        self.now.costs, self.now.facts = Counter(), {}
+        result = LOOPS[name](self, *args)
+        inside, self.now.costs, self.now.facts = self.now.costs, costs, facts
+        costs.update(COSTS[f"xfcost::{name}"](args, result) or {})
+        costs["backward_macs"] += inside["backward_macs"]
+        return result
+
+    def scan(
+        self, step: Callable[..., tuple[Any, ...]], parts: Sequence[Symbolic], states: Sequence[Symbolic], *others: Any,
+        reverse: bool = False,
+    ) -> tuple[Any, ...]:  # fmt: skip
+        """The first step, and one that stands for all others: each makes tensors of its own."""
+        more, now = parts[0].shape[1] - 1, self.now
+        here = [part.select(1, 0) for part in parts]
+        y, *after = step(self, *states, *here, *others)
+        if more:
+            first, now.costs, saved = now.costs, Counter(), len(now.saves)
+            outside = {id(one.storage) for one in (*parts, *states, *others, *now.saves) if isinstance(one, Symbolic)}
+            y, *after = step(self, *after, *here, *others)
+            for made in {id(one.storage): one.storage for one in now.saves[saved:]}.values():
+                made.elements = made.elements * (1 if id(made) in outside else more)
+            now.costs = first + Counter({quantity: amount * more for quantity, amount in now.costs.items()})
+        tokens = (y.shape[0], parts[0].shape[1], *y.shape[1:])
+        return self.call("aten::stack", (y,), tokens), *after
+
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""
         if a.ndim == 2 < b.ndim:  # noqa: PLR2004 - as torch folds a matrix times many
@@ -291,15 +350,50 @@ class Tape(Operations):
         tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
         return self.made((self.batch, tokens, width), *inputs)
 
-    def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
+    def zeros_like(self, x: Any, *shape: Number) -> Symbolic:
+        return self.filled(x, shape, 0.0)
+
+    def each_token(
+        self, step: Callable[[Any, Any], tuple[Sequence[Any], Any]], x: Any, state: Any
+    ) -> tuple[Sequence[Sequence[Any]], Any]:
+        """The first step, and one that stands for all others."""
+        more, self._steps = x.shape[1] - 1, 1
+        outputs, state = step(x.narrow(1, 0, 1), state)
+        found = [[one] for one in outputs]
+        if more or lettered(more):
+            self._steps = more
+            again, state = step(x.narrow(1, 1, 1), state)
+            for each, one in zip(found, again, strict=True):
+                each.append(one.narrow(1, 0, more))
+        self._steps = None
+        return found, state
+
+    def handed_over(self, number: int, shapes: Sequence[Shape]) -> Sequence[Symbolic]:
+        return [self.input(*shape, raw=False) for shape in shapes]
+
+    def computed_before(self, compute: Callable[[], Any]) -> Any:
         before = len(self.rows)
         given = compute()
         if self.decodes:
             for path in [*self.rows][before:]:
                 self.rows[path] = without_work(self.rows[path])
+        return given
+
+    def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
+        given: tuple[Any, ...] = self.computed_before(compute)
+        if self.decodes:
             elements = sum(one.numel() for one in given) // self.batch
             self.rows[name] = Operation(path=name, title=title, cache=Cached(elements, cross_attention=True))
         return given
+
+    def started(self, name: str, first: Sequence[Any]) -> Sequence[Symbolic]:
+        return [self.past(*one.shape) for one in first]
+
+    def state(self, name: str, *shapes: Shape) -> Sequence[Symbolic]:
+        found = [self.past(self.batch, *shape) for shape in shapes]
+        for one in found:
+            one.learns = False  # before the first step it is a constant
+        return found
 
     def per_sample(self, x: Any, like: Any) -> Any:
         if not x.once or like.once:
@@ -325,13 +419,17 @@ class Tape(Operations):
         tensors = [one for one in (*inputs, *outputs) if isinstance(one, Symbolic)]
         if self.follows_memory:
             self._remember(path, now, tensors)
+        steps = 1 if self._steps is None else self._steps
+        self._backward[path] += now.costs["backward_macs"] * steps
         if (row := self.rows.get(path)) is not None:
-            sums = {quantity: getattr(row, quantity) + now.costs[quantity] for quantity in _QUANTITIES}
+            sums = {quantity: getattr(row, quantity) + now.costs[quantity] * steps for quantity in _QUANTITIES}
+            if row.backward_macs is not None or self._backward[path] != 2 * sums["macs"]:
+                sums["backward_macs"] = self._backward[path]
             self.rows[path] = msgspec.structs.replace(row, **sums)
             return result
-        costs = {quantity: amount for quantity in _QUANTITIES if (amount := now.costs[quantity])}
+        costs = {quantity: amount * steps for quantity in _QUANTITIES if (amount := now.costs[quantity])}
         if now.costs["backward_macs"] != 2 * now.costs["macs"]:  # of each product two, where a row does not say
-            costs["backward_macs"] = now.costs["backward_macs"]
+            costs["backward_macs"] = self._backward[path]
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
         once = bool(costs) and all(one.once for one in tensors)
@@ -350,12 +448,15 @@ class Tape(Operations):
 
     def _remember(self, path: str, now: _Call, tensors: Iterable[Symbolic]) -> None:
         """The bytes of a call: what it saves first, and what it reads and writes."""
+        steps = 1 if self._steps is None else self._steps
         for one in now.saves:
             if not one.storage.held and not one.storage.saved:
                 one.storage.saved = True
-                self.saved[path] += one.storage.elements * width_of(one.storage.type, self.element)
+                each = one.storage.elements * width_of(one.storage.type, self.element)
+                self.saved[path] += each * (steps if one.storage.of_step else 1)
         seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
-        self.operands[path] += sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
+        each = sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
+        self.operands[path] += each * steps
 
 
 def _in_order_of(like: Symbolic, shape: Shape) -> Shape:

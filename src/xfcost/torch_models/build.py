@@ -17,9 +17,8 @@ from xfcost.ledger.errors import UsageError
 from xfcost.program.residual import branch, in_residual
 from xfcost.spec.architecture import Architecture, BlockOrder, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
-from xfcost.torch_models.mechanisms.recurrent import hand_over
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.program import Maker, Runner
+from xfcost.torch_models.program import Maker, Runner, hand_over
 from xfcost.torch_models.running.surroundings import default_dtype
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table

@@ -37,6 +37,7 @@ from xfcost.program.leaves import (
     Linear,
     Norm,
     Rotary,
+    State,
     TalkingHeads,
     TokenBefore,
     TokenOfMemory,
@@ -47,6 +48,7 @@ from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Symbolic
 from xfcost.program.tape import Program, Tape
 from xfcost.torch_models.shared import attention, cache, convolution, experts, leaves, norms, windows
+from xfcost.torch_models.shared.recurrence import Loops, asks_shapes_alone
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "normal": partial(nn.init.normal_, std=0.02),
@@ -57,15 +59,18 @@ INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "zeros": nn.init.zeros_,
     "ones": nn.init.ones_,
     "trunc_normal": partial(nn.init.trunc_normal_, std=0.02),
+    "uniform": nn.init.uniform_,
     "low_rank": lambda tensor: nn.init.normal_(tensor, std=tensor.shape[-1] ** -0.5),  # Wang et al. 2020, theorem 2
 }
 
 
-class Functions:
+class Functions(Loops):
     """What the function of a leaf calls beside methods of tensors."""
 
     cat = staticmethod(torch.cat)
     eq = staticmethod(torch.eq)
+    silu = staticmethod(F.silu)
+    softplus = staticmethod(F.softplus)
 
     @staticmethod
     def pad(
@@ -112,7 +117,18 @@ class Functions:
 
     repeat_interleave = staticmethod(torch.repeat_interleave)
     embedding = staticmethod(F.embedding)
-    linear_map = staticmethod(F.linear)
+
+    @staticmethod
+    def layer_norm(x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:])
+
+    @staticmethod
+    def rms_norm(x: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], weight, epsilon)
+
+    @staticmethod
+    def loop(name: str, *args: Any) -> Any:
+        return getattr(torch.ops.xfcost, name)(*args)
 
 
 class FunctionLeaf(nn.Module):
@@ -126,7 +142,11 @@ class FunctionLeaf(nn.Module):
             if weight.name in self.tables:
                 continue
             if isinstance(weight.init, Worked):
-                self.register_buffer(weight.name, _worked(weight.init), persistent=False)
+                made = _worked(weight.init)
+                if weight.learns:
+                    self.register_parameter(weight.name, nn.Parameter(made))
+                else:
+                    self.register_buffer(weight.name, made, persistent=False)
             elif weight.learns:
                 self.register_parameter(weight.name, _drawn(weight.shape, weight.init))
             else:
@@ -140,7 +160,7 @@ class FunctionLeaf(nn.Module):
         if weight.name in self.tables:
             return self.tables[weight.name].weight
         found: Tensor = getattr(self, weight.name)
-        floats = found.is_floating_point() and isinstance(weight.init, Worked)
+        floats = found.is_floating_point() and isinstance(weight.init, Worked) and inputs
         return found.to(inputs[0].dtype) if floats else found
 
 
@@ -192,6 +212,7 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     OverHeads: _over_heads,
     GridNorm: lambda _, x: norms.GridNorm(x.shape[1]),
     Window: lambda leaf, x: cache.ConvState(x.shape[0], leaf.taps, x.shape[-1], dilation=leaf.dilation),
+    State: lambda leaf, *new: cache.RecurrentState(*(one.shape for one in new), starts=leaf.starts),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),
     HeadConv: lambda leaf, _: attention.HeadConvolution(leaf.heads, leaf.size),
     IntervalMask: lambda leaf, *_: named(leaf.worked.function)(**leaf.worked.options),
@@ -311,6 +332,55 @@ class Runner(Operations):
         options = leaf.options if isinstance(leaf, Absorbed) else NO_OPTIONS
         return self.module.get_submodule(name)(*inputs, **options)
 
+    def zeros_like(self, x: Any, *shape: Any) -> Any:
+        return x.new_zeros(shape)
+
+    def each_token(
+        self, step: Callable[[Any, Any], tuple[Sequence[Any], Any]], x: Any, state: Any
+    ) -> tuple[Sequence[Sequence[Any]], Any]:
+        found = []
+        for part in x.split(x.shape[1] if asks_shapes_alone(x) else 1, dim=1):
+            outputs, state = step(part, state)
+            found.append(outputs)
+        return [list(one) for one in zip(*found, strict=True)], state
+
+    def hand_over(self, *states: Sequence[Any]) -> None:
+        self.module.last = states if self.module.gives else ()
+
+    def handed_over(self, number: int, shapes: Sequence[Any]) -> Any:
+        if self.module.starts_from_zeros:
+            return ()
+        last = self.module.giver[0].last if self.module.giver else ()
+        if not last:
+            raise RuntimeError("it starts from an encoder's last state, and no encoder ran before it")
+        return last[number]
+
+    def computed_before(self, compute: Callable[[], Any]) -> Any:
+        return compute() if self.reads_memory or not self.decodes else None
+
+    def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
+        given: tuple[Any, ...] = self.computed_before(compute)
+        if not self.decodes:
+            return given
+        kept = self.module.get_submodule(name)
+        if given is not None:
+            kept.keys, kept.values = given
+        found: tuple[Any, ...] = kept()
+        return found
+
+    def state(self, name: str, *shapes: Any) -> Any:
+        return self.module.get_submodule(name).past
+
+    def started(self, name: str, first: Sequence[Any]) -> Any:
+        kept = self.module.get_submodule(name)
+        if self.reads_memory:
+            kept(*first)
+        return kept.past
+
+    def keep(self, name: str, *new: Any, **_: Any) -> None:
+        if not self.reads_memory:
+            self.module.get_submodule(name)(*new)
+
     def zeros(self, *shape: Any, like: Any, type_: Type = "model") -> Any:
         return like.new_zeros(shape, dtype=torch.long if type_ == "int64" else None)
 
@@ -330,15 +400,6 @@ class Runner(Operations):
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         return self.module.get_submodule(name)(*inputs)
-
-    def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
-        if not self.decodes:
-            return compute()
-        kept = self.module.get_submodule(name)
-        if self.reads_memory:
-            kept.keys, kept.values = compute()
-        found: tuple[Any, ...] = kept()
-        return found
 
     def per_sample(self, x: Any, like: Any) -> Any:
         return x.expand(like.shape[0], *x.shape[1:])
@@ -366,6 +427,10 @@ class ProgramModule(cache.Positioned):
         config.forward(maker, x, self.place, *memory)
         self.decodes, self.runner = decodes, Runner(self, decodes=decodes)
         self.earlier_tokens = maker.earlier_tokens
+        self.giver: tuple[ProgramModule, ...] = ()  # in a tuple, so that torch does not register the encoder's layer
+        self.gives = self.starts_from_zeros = False
+        self.last: tuple[Sequence[Tensor], ...] = ()
+        """The last state of each direction, where it `gives` that to the decoder."""
 
     def forward(self, x: Tensor, *memory: Tensor) -> Any:
         if self.decodes and not memory:  # it finds what it reads of the encoder in a cache
@@ -382,3 +447,16 @@ class ProgramModule(cache.Positioned):
         self.runner.reads_memory = True
         self(memory.new_zeros(len(memory), 1, self.place.dim), memory)
         self.runner.reads_memory = False
+
+
+def hand_over(encoder: nn.Module, decoder: nn.Module) -> None:
+    """Give the decoder's recurrent layers that start from the encoder the encoder's layers of the same number."""
+    takers = [layer for layer in _recurrent(decoder) if getattr(layer.config, "start", None) == "encoder"]
+    for taker, giver in zip(takers, _recurrent(encoder), strict=False):
+        giver.gives = True
+        taker.giver = (giver,)
+
+
+def _recurrent(stream: nn.Module) -> list[ProgramModule]:
+    programs = (layer for layer in stream.modules() if isinstance(layer, ProgramModule))
+    return [layer for layer in programs if getattr(layer.config, "takes_state", False)]

@@ -6,17 +6,20 @@ groups of heads.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba import Mamba, Mamba2
+from xfcost.program.loops import selective_step
 from xfcost.torch_models.mechanisms.kernel import state_of
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Scores, WeightedSum, through, with_zeros
-from xfcost.torch_models.shared.recurrence import selective_step
+from xfcost.torch_models.shared.recurrence import Loops
 
 
 class MambaBlock(nn.Module):
@@ -73,7 +76,8 @@ def scanned(*inputs: Tensor) -> Tensor:
 def scan_step(state_BES: Tensor, u: Tensor, dt: Tensor, a_ES: Tensor, *b_c: Tensor) -> tuple[Tensor, Tensor]:
     """State (B, E, S), then a token's arguments of SelectiveScan -> (B, 1, E), and the next state."""
     dt_BE, entering_BE, b_BS, c_BS = (part.squeeze(1) for part in (dt, dt * u, *b_c))
-    y_BE, state_BES = selective_step(state_BES, a_ES, dt_BE, entering_BE, b_BS, c_BS)
+    step: Any = selective_step
+    y_BE, state_BES = step(Loops, state_BES, dt_BE, entering_BE, b_BS, c_BS, a_ES)
     return y_BE.unsqueeze(1), state_BES
 
 

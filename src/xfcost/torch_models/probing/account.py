@@ -18,12 +18,12 @@ from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import SubLayerModel
-from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer
 from xfcost.torch_models.mixing.follower import Budget, Follower, LimitReached, own_inputs
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.probing.patterns import declared_differences, pattern_differences
 from xfcost.torch_models.probing.small import Small, made_small
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.running.surroundings import without_fast_path
 from xfcost.torch_models.shared.leaves import Table
@@ -39,8 +39,8 @@ def prepared(module: nn.Module) -> nn.Module:
         gain = prod(parameter.shape[1:]) ** -0.5
         parameter.data = gain * torch.randn(parameter.shape, generator=noise, dtype=torch.float64)
     for one in module.modules():
-        if isinstance(one, RecurrentLayer):
-            one.starts_from_encoder = False  # alone, it starts from zeros
+        if isinstance(one, ProgramModule):
+            one.starts_from_zeros = True  # alone, it has no encoder to start from
     return module
 
 

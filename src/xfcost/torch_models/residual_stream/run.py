@@ -26,10 +26,10 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
-from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.mixing.perturb import InputUnits, influences
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.residual_stream import rounding
 from xfcost.torch_models.shared.convolution import TOKENS, in_rows
 from xfcost.torch_models.shared.leaves import Table
@@ -247,7 +247,7 @@ def in_float64(sublayer: SubLayerModel) -> SubLayerModel:
     for one in list(copies.values()):
         if isinstance(one, Table):
             one.double()
-        if isinstance(one, RecurrentLayer):
+        if isinstance(one, ProgramModule):
             one.last = tuple(tuple(part.double() for part in state) for state in one.last)
     return doubled
 
