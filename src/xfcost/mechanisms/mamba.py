@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
-from typing import Annotated, Final
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -16,35 +15,28 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
     Side,
     Width,
     check_divides,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import with_form_of
-from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkSizes, chunk_mixing, pad_to_chunks
-from xfcost.formulas.rows import (
-    causal_depthwise_convolution,
-    decode_step,
-    elementwise,
-    global_mixing,
-    linear,
-    matmul,
-    recurrence,
-    state_write,
-    static_weights,
-)
-from xfcost.formulas.tensors import Shape, channels_first, exponential_of_weights, gated, product, reading, skipped
+from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, pairs_in_chunks
+from xfcost.formulas.rows import global_mixing, static_weights
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Saved, Tensor, Tensors, Widened, merged_heads
+from xfcost.program.convolution import causal_depthwise
+from xfcost.program.functions import multiplied, padded, product, scores, state_of, swish_gated
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.loops import selective_step
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
+class Mamba(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """A gated block around a selective scan (Gu and Dao 2023, §3.4 and algorithm 2), causal by its nature.
 
     N tokens of width d, E·d channels with E `expand`, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
@@ -65,6 +57,20 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """
 
     short_name = "Mamba"
+    decodes: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "in_proj": "Input and gate projections",
+        "conv": "Causal depthwise convolution",
+        "act": "Swish",
+        "x_proj": "Projections to Δ, B, C",
+        "dt_proj": "Step Δ",
+        "softplus": "Softplus",
+        "decay": "A = -exp(A_log)",
+        "scan": "Selective scan",
+        "skip": "Skip D∘u",
+        "gate": "Gate",
+        "out_proj": "Output projection",
+    }
 
     state: Annotated[Width, Letter("k")] = 16
     """State size S per channel."""
@@ -83,39 +89,22 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         """R."""
         return ceil_div(width, 16) if self.rank is None else self.rank
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        inner, rank, states = self.inner(d), self.step_rank(d), self.state
-        yield linear("in_proj", "Input and gate projections", n, d, 2 * inner, bias=False)
-        yield causal_depthwise_convolution(n, self.conv, inner)
-        yield elementwise("act", "Swish", "silu", n * inner)
-        x_proj = linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
-        yield channels_first(reading(x_proj, "act"), "act", n, inner)
-        yield linear("dt_proj", "Step Δ", n, rank, inner)
-        yield elementwise("softplus", "Softplus", "softplus", n * inner)
-        numbers = inner * states
-        facts = {"params": numbers, "once": True, "tensors": exponential_of_weights(numbers)}
-        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", numbers, **facts)
-        yield recurrence(self._scan(n, inner), n, inner * states)
-        tensors = skipped("scan", "act", n * inner)
-        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=inner, tensors=tensors)
-        tensors = gated("skip", "in_proj", n * inner, act="silu")
-        yield elementwise("gate", "Gate", "silu + multiply", n * inner, tensors=tensors)
-        out_proj = reading(linear("out_proj", "Output projection", n, inner, d, bias=False), "gate")
-        yield channels_first(out_proj, "gate", n, inner)
-
-    def _scan(self, tokens: Number, inner: Number) -> Operation:
-        numbers = tokens * inner * self.state
-        work = numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner  # Δ∘u
-        # Every step saves the state that it leaves, exp(Δ A) and Δ u; the first one also the state of zeros
-        channels, state = (tokens, inner), (tokens, self.state)
-        shapes = {"act": channels, "softplus": channels, "decay": (inner, self.state)}
-        reads = (*(Tensor(name, shape) for name, shape in shapes.items()), *(2 * (Tensor("x_proj", state),)))
-        states, kept = Tensor("states", (tokens + 1, inner, self.state)), Tensor("kept", (tokens, inner, self.state))
-        saves = tuple(Saved(name) for name in (*shapes, "x_proj"))
-        tensors = Tensors(reads, (Tensor(OUTPUT, channels),), saves, (states, kept, Tensor("entering", channels)))
-        facts = {"work": work, "moved": tokens * inner, "tensors": tensors}
-        return matmul("scan", "Selective scan", numbers, **facts, **global_mixing(tokens))
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner, rank, states = self.inner(place.dim), self.step_rank(place.dim), self.state
+        u, z = t.linear("in_proj", x, 2 * inner, bias=False).chunk(2, dim=-1)
+        u = t.act("act", causal_depthwise(t, u, self.conv), "silu")
+        dt, b, c = t.linear("x_proj", u, rank + 2 * states, bias=False).split((rank, states, states), dim=-1)
+        dt = t.leaf("softplus", softplus, t.linear("dt_proj", dt, inner))
+        a = t.leaf("decay", decay, weights=(_log_decay(inner, states),))
+        mixing = global_mixing(place.grid.total)
+        if t.decodes:
+            both: Any = t.leaf("scan", scanned_token, *t.state("state", (inner, states)), u, dt, a, b, c, **mixing)
+            y, state = both
+            t.keep("state", state)
+        else:
+            y = t.leaf("scan", scanned, u, dt, a, b, c, sequential=place.grid.total, **mixing)
+        y = t.leaf("skip", skipped, y, u, weights=(Weight((inner,), "ones"),))
+        return t.linear("out_proj", t.leaf("gate", swish_gated, y, z), place.dim, bias=False)
 
     def notes(self, place: Place) -> Iterator[str]:
         inner = self.inner(place.dim)
@@ -126,7 +115,42 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         )
 
 
-class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
+def _log_decay(*shape: Number) -> Weight:
+    """A_log; -A starts at 1, 2, … along its last axis, as in the authors' code."""
+    return Weight(shape, Worked("recurrence:log_range", {"shape": shape}), "log")
+
+
+def decay(t: Functions, log: Tensor) -> Tensor:
+    """A = -exp(A_log)."""
+    return -log.exp()
+
+
+def softplus(t: Functions, x: Tensor) -> Tensor:
+    """log(1 + exp(x))."""
+    return t.softplus(x)
+
+
+def scanned(t: Functions, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """u and Δ (B, N, E), A (E, S), B and C (B, N, S) -> (B, N, E)."""
+    y: Tensor = t.loop("selective_scan", u, dt, a, b, c)
+    return y
+
+
+def scanned_token(  # noqa: PLR0913 - what a step of the formula reads
+    t: Functions, state: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor
+) -> tuple[Tensor, Tensor]:
+    """State (B, E, S), then a token's arguments of `scanned` -> (B, 1, E), and the next state."""
+    dt, entering, b, c = (part.squeeze(1) for part in (dt, dt * u, b, c))
+    y, state = selective_step(t, state, dt, entering, b, c, a)
+    return y.unsqueeze(1), state
+
+
+def skipped(t: Functions, y: Tensor, u: Tensor, weight: Tensor) -> Tensor:
+    """y + D∘u."""
+    return y + weight * u
+
+
+class Mamba2(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
 
     N tokens of width d, E·d channels with E `expand`, in h = E·d/P heads of P = `head_dim`, S numbers of state for
@@ -149,6 +173,34 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """
 
     short_name = "Mamba-2"
+    decodes: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "in_proj": "Projections to z, u, B, C, Δ",
+        "conv": "Causal depthwise convolution",
+        "act": "Swish",
+        "step": "Step Δ = softplus(Δ + b)",
+        "pad": "Pad to whole chunks",
+        "decay": "A = -exp(A_log)",
+        "inputs": "Inputs Δ∘u",
+        "rates": "Exponents ΔA",
+        "sums": "Sums of the exponents in a chunk",
+        "scores": "Products CBᵀ",
+        "decays": "Decays from token to token",
+        "weigh": "Weigh the products by the decays",
+        "weighted_sum": "Weighted sum of the inputs",
+        "fade": "B by the decay to the chunk's end",
+        "state": "State that every chunk adds",
+        "spans": "Decays from chunk to chunk",
+        "carry": "States before the chunks",
+        "read": "Read the states by C",
+        "reach": "By the decay since the chunk's start",
+        "add": "Add what the chunk gives",
+        "update": "By the decay exp(ΔA), and added",
+        "skip": "Skip D∘u",
+        "gate": "Gate",
+        "norm": "RMS norm",
+        "out_proj": "Output projection",
+    }
 
     state: Annotated[Width, Letter("k")] = 128
     """State size S per channel."""
@@ -203,60 +255,68 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         ends = place.grid.total - place.grid.total // self.chunk  # a chunk's sum is at its last token
         return Observed(unread=dict.fromkeys(("carry", "spans", "read"), ends) | {"fade": self.chunk - 2})
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
-        sizes = _Mamba2Sizes(n, self.chunks(place.grid), self.chunk, heads, inner, self.state, self.groups)
-        yield from self._inputs(n, d)
-        yield pad_to_chunks(n, sizes.padded, convolved + heads, tensors=sizes.pad)
-        yield _decay(heads)
-        yield from _inside(sizes)
-        yield from _between(sizes)
-        both = ("local_weighted_sum", BEFORE)
-        yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * inner, of=both)
-        yield from self._outputs(n, d)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        inner, heads, convolved = self.inner(place.dim), self.head_count(place.dim), self.convolved(place.dim)
+        tokens, mixed = 1 if t.decodes else place.grid.total, self.groups * self.state
+        chunks = (1, 1) if t.decodes else (self.chunks(place.grid), self.chunk)
+        z, entering, dt = t.linear("in_proj", x, inner + convolved + heads, bias=False).split(
+            (inner, convolved, heads), dim=-1
+        )
+        entering = u = t.act("act", causal_depthwise(t, entering, self.conv), "silu")
+        biases = Weight((heads,), Worked("recurrence:step_biases", {"heads": heads}), "bias")
+        dt = t.leaf("step", step_size, dt, weights=(biases,))
+        if not t.decodes:
+            after = {"after": chunks[0] * chunks[1] - tokens}
+            dt, entering = (t.leaf("pad", padded, part, options=after) for part in (dt, entering))
+        a = t.leaf("decay", decay, weights=(_log_decay(heads),))
+        of_heads, b, c = entering.split((inner, mixed, mixed), dim=-1)
+        b, c = (self._shared(part, heads, chunks) for part in (b, c))
+        parts = (_chunked(of_heads, heads, chunks), _chunked(dt, heads, chunks), a, b, c)
+        y = self._step(t, parts, place) if t.decodes else self._duality(t, parts, place)
+        y = y.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2).narrow(1, 0, tokens)
+        u = u.narrow(-1, 0, inner)
+        y = t.leaf("gate", swish_gated, t.leaf("skip", skipped_heads, y, u, weights=(Weight((heads,), "ones"),)), z)
+        y = t.leaf("norm", grouped_rms, y, weights=(Weight((inner,), "ones"),), options={"groups": self.groups})
+        return t.linear("out_proj", y, place.dim, bias=False)
 
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
-        d = place.dim
-        inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
-        read = global_mixing(place.grid.total)
-        yield from decode_step((*self._inputs(1, d), _decay(heads)), place.grid.total)
-        yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
-        yield matmul("state", "What the token adds to the state", numbers)
-        yield elementwise("rates", "Exponents ΔA", "multiply", heads)
-        fade = heads * COSTS["exp"] + numbers * (COSTS["multiply"] + COSTS["add"])
-        yield Operation(path="update", title="By the decay exp(ΔA), and added", flops=fade, **read)
-        yield state_write("State for the next token", numbers, path="cache")
-        yield matmul("read", "Read the state by C", numbers, **read)
-        yield from self._outputs(1, d)
+    def _shared(self, x: Tensor, heads: Number, chunks: tuple[Number, Number]) -> Tensor:
+        """B or C of each group, repeated for its heads: (B, C·Q, G·S) -> (B, H, C, Q, S)."""
+        by_group = _chunked(x, self.groups, chunks)
+        return by_group.unsqueeze(2).expand(-1, -1, heads // self.groups, -1, -1, -1).flatten(1, 2)
 
-    def _inputs(self, n: Number, d: Number) -> Iterator[Operation]:
-        """Input projection and convolution of n tokens."""
-        inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
-        yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
-        yield causal_depthwise_convolution(n, self.conv, convolved)
-        yield elementwise("act", "Swish", "silu", n * convolved)
-        # Δ and its bias: the sum is saved
-        shape = (n, heads)
-        step = Tensors((Tensor("in_proj", shape),), (Tensor(OUTPUT, shape),), makes=(Tensor("biased", shape),))
-        yield elementwise("step", "Step Δ = softplus(Δ + b)", "add + softplus", n * heads, params=heads, tensors=step)
+    def _duality(self, t: Operations, parts: tuple[Tensor, ...], place: Place) -> Tensor:
+        """The state-space model in chunks.
 
-    def _outputs(self, n: Number, d: Number) -> Iterator[Operation]:
-        """Skip, gate, norm and output projection of n tokens."""
-        inner, heads = self.inner(d), self.head_count(d)
-        tensors = skipped("add", "act", n * inner)
-        yield elementwise("skip", "Skip D∘u", "multiply + add", n * inner, params=heads, tensors=tensors)
-        tensors = gated("skip", "in_proj", n * inner, act="silu")
-        yield elementwise("gate", "Gate", "silu + multiply", n * inner, tensors=tensors)
-        work = "rms_norm + multiply" if self.groups > 1 else "rms_norm"
-        shape = (n, inner)
-        statistics = Tensor("statistics", (n, self.groups), "statistic")
-        normed = Tensor("normed", shape, "statistic" if self.groups == 1 else "model")
-        saves = (Saved(BEFORE, copied=Widened(shape)),)
-        tensors = Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), saves, (statistics, normed))
-        yield elementwise("norm", "RMS norm", work, n * inner, params=inner, tensors=tensors)
-        yield linear("out_proj", "Output projection", n, inner, d, bias=False)
+        u (B, H, C, Q, P), Δ (B, H, C, Q, 1), A (H,), B and C (B, H, C, Q, S) -> (B, H, C, Q, P).
+        """
+        u, dt, a, b, c = parts
+        n, heads, chunks, size = place.grid.total, self.head_count(place.dim), self.chunks(place.grid), self.chunk
+        inside, between, bounds = chunk_mixing(size), global_mixing(n), chunks + 1
+        u = t.leaf("inputs", multiplied, u, dt)
+        sums = t.leaf("sums", running_sums, t.leaf("rates", rates, dt, a), **static_weights(inside))
+        entries, local = chunks * heads * size * size, t.part("local")
+        facts = inside | {"attention_entries": entries, "matrix": matrix(entries, saved=True), "heads": heads}
+        x = local.leaf("scores", scores, c, b, pairs=pairs_in_chunks(n, chunks, size), **facts)
+        d = local.leaf("decays", decays, sums, **inside, matrix=matrix(entries, entries, saved=True))
+        x = local.leaf("weigh", multiplied, x, d, **inside, matrix=matrix(entries, 2 * entries, saved=True))
+        near = local.leaf("weighted_sum", product, x, u, **inside)
+        state = t.leaf("state", state_of, t.leaf("fade", faded, b, sums, **inside), u, **inside)
+        whole = sums.select(-1, 0).select(-1, size - 1)
+        facts = between | {"matrix": matrix(heads * bounds * bounds, saved=True)}
+        before = t.leaf("carry", carried, t.leaf("spans", spans, whole, **facts), state, **between)
+        far = t.leaf("reach", reached, t.leaf("read", product, c, before, **between), sums)
+        return t.leaf("add", add, near, far)
+
+    def _step(self, t: Operations, parts: tuple[Tensor, ...], place: Place) -> Tensor:
+        """One token on a state: the same for C = Q = 1."""
+        u, dt, a, b, c = parts
+        between = global_mixing(place.grid.total)
+        u = t.leaf("inputs", multiplied, u, dt)
+        added = t.leaf("state", state_of, b, u, title="What the token adds to the state")
+        past = t.state("cache", (self.head_count(place.dim), 1, self.state, self.head_dim))
+        state = t.leaf("update", updated, *past, t.leaf("rates", rates, dt, a), added, **between)
+        t.keep("cache", state)
+        return t.leaf("read", product, c, state, title="Read the state by C", **between)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, chunks = place.grid.total, self.chunks(place.grid)
@@ -280,157 +340,72 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         )
 
 
-def _decay(heads: Number) -> Operation:
-    facts = {"params": heads, "once": True, "tensors": exponential_of_weights(heads)}
-    return elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, **facts)
+def _chunked(x: Tensor, heads: Number, chunks: tuple[Number, Number]) -> Tensor:
+    """(B, C·Q, H·P) -> (B, H, C, Q, P)."""
+    return x.unflatten(-1, (heads, -1)).unflatten(1, chunks).permute(0, 3, 1, 2, 4)
 
 
-def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
-    """The masked products inside the chunks."""
-    entries = prod(sizes.entries)
-    u = sizes.part(sizes.inner)
-    tensors = product(u, sizes.step, u.shape)
-    yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner, tensors=tensors)
-    tensors = product(sizes.step, Tensor("decay", (sizes.heads,), once=True), sizes.step.shape)
-    yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads, tensors=tensors)
-    within_chunk = chunk_mixing(sizes.size)
-    sums, title = sizes.padded * sizes.heads, "Sums of the exponents in a chunk"
-    # A running sum saves nothing
-    tensors = Tensors((Tensor("rates", sizes.sums.shape),), (Tensor(OUTPUT, sizes.sums.shape),))
-    yield elementwise("sums", title, "cumsum", sums, tensors=tensors, **static_weights(within_chunk))
-    # CBᵀ; of several groups, both are repeated for every head before, which copies them
-    mixed = sizes.part(sizes.mixed[1])
-    writes = (Tensor(OUTPUT, sizes.entries),)
-    if sizes.groups > 1:
-        tensors = Tensors((mixed, mixed), writes, makes=(Tensor("C", sizes.mixed), Tensor("B", sizes.mixed)))
-    else:
-        tensors = Tensors((mixed, mixed), writes, 2 * (sizes.repeated,))
-    scored = within_chunk | {"matrix": matrix(entries, saved=True), "tensors": tensors}
-    yield sizes.scores("local_", "Products CBᵀ", entries * sizes.state, **scored)
-    # An exponential saves its output, and a mask itself
-    mask = Tensor("mask", (sizes.size, sizes.size), "bool", once=True)
-    tensors = Tensors((sizes.sums,), (Tensor(OUTPUT, sizes.entries),), (Saved(OUTPUT),), (mask,))
-    decays = within_chunk | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
-    yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
-    tensors = product(Tensor("local_scores", sizes.entries), Tensor("local_decays", sizes.entries), sizes.entries)
-    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True), "tensors": tensors}
-    yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
-    macs = sizes.padded * sizes.size * sizes.inner
-    shape = (sizes.padded, sizes.inner)
-    tensors = product(Tensor(BEFORE, sizes.entries), Tensor("inputs", shape), shape, None, sizes.copied(shape))
-    yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, tensors=tensors, **within_chunk)
+def step_size(t: Functions, dt: Tensor, bias: Tensor) -> Tensor:
+    """Δ = softplus(Δ + b): (B, N, H) -> (B, N, H)."""
+    return t.softplus(dt + bias)
 
 
-def _between(sizes: _Mamba2Sizes) -> Iterator[Operation]:
-    """States of the chunks, passed from chunk to chunk and read."""
-    fade = sizes.padded * sizes.heads * (COSTS["add"] + COSTS["exp"] + sizes.state * COSTS["multiply"])
-    within_chunk, title = chunk_mixing(sizes.size), "B by the decay to the chunk's end"
-    # B by an exponential, which is saved as well as B
-    b = sizes.part(sizes.mixed[1])
-    saves = (Saved(b.name),) if sizes.groups == 1 else ()  # of several groups it is the copy that the scores save
-    made = Tensor("exponential", sizes.sums.shape)
-    tensors = Tensors((b, sizes.sums), (Tensor(OUTPUT, sizes.mixed),), saves, (made,))
-    yield Operation(path="fade", title=title, flops=fade, tensors=tensors, **within_chunk)
-    macs = sizes.padded * sizes.state * sizes.inner
-    mixed, shape = sizes.mixed, (sizes.padded, sizes.inner)
-    copies = (None if sizes.groups > 1 else sizes.copied(mixed), sizes.copied(shape))
-    tensors = product(Tensor(BEFORE, mixed), Tensor("inputs", shape), sizes.states, *copies)
-    yield matmul("state", "State that every chunk adds", macs, tensors=tensors, **within_chunk)
-    bounds = sizes.chunks + 1
-    spans = sizes.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
-    moved = sizes.heads * bounds
-    title, mixing = "Decays from chunk to chunk", global_mixing(sizes.tokens)
-    between = mixing | {"matrix": matrix(sizes.heads * bounds * bounds, saved=True), "tensors": sizes.spans}
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, **between)
-    states, title = bounds * sizes.state * sizes.inner, "States before the chunks"
-    yield matmul("carry", title, bounds * states, moved=states, tensors=sizes.carry, **mixing)
-    # C and the states before the chunks, which are copied, without the last one, where there are several
-    saved = 2 if sizes.chunks == 1 else sizes.chunks
-    states = Tensor("before", (saved, sizes.state, sizes.inner))
-    saves = (sizes.repeated,) if sizes.groups == 1 else ()  # of several groups the scores have saved the copy
-    reads = (sizes.part(sizes.mixed[1]), Tensor(BEFORE, sizes.states))
-    tensors = Tensors(reads, (Tensor(OUTPUT, (sizes.padded, sizes.inner)),), saves, (states,))
-    yield matmul("read", "Read the states by C", macs, tensors=tensors, **mixing)
-    decay_flops = sizes.padded * (sizes.heads * COSTS["exp"] + sizes.inner * COSTS["multiply"])
-    title = "By the decay since the chunk's start"
-    # What was read by an exponential: both are saved
-    shape = (sizes.padded, sizes.inner)
-    made = Tensor("exponential", sizes.sums.shape)
-    tensors = Tensors((Tensor(BEFORE, shape), sizes.sums), (Tensor(OUTPUT, shape),), (Saved(BEFORE),), (made,))
-    yield Operation(path="reach", title=title, flops=decay_flops, tensors=tensors)
+def rates(t: Functions, dt: Tensor, a: Tensor) -> Tensor:
+    """ΔA: (B, H, C, Q, 1), (H,) -> (B, H, C, Q, 1)."""
+    return dt * a.unsqueeze(-1).unsqueeze(-1).unsqueeze(-1)
 
 
-_PADDED: Final = "padded inputs"
+def running_sums(t: Functions, x: Tensor) -> Tensor:
+    """Σ over a chunk's tokens up to each: (B, H, C, Q, 1) -> (B, H, C, Q, 1)."""
+    return x.cumsum(-2)
 
 
-class _Mamba2Sizes(ChunkSizes, frozen=True):
-    """E = `inner` channels in all heads, S numbers of `state` for each; G `groups` of heads share B and C.
+def _decayed(t: Functions, sums: Tensor) -> Tensor:
+    """exp(sum to i - sum to j), 0 if j comes after i: (…, T) -> (…, T, T)."""
+    apart = sums.unsqueeze(-1) - sums.unsqueeze(-2)
+    return apart.masked_fill(t.later(apart), float("-inf")).exp()
 
-    In memory all tokens of a channel lie side by side, unless padding copied them.
-    """
 
-    inner: Number
-    state: Number
-    groups: int
+def decays(t: Functions, sums: Tensor) -> Tensor:
+    """Decays from each token of a chunk to each later one: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
+    return _decayed(t, sums.squeeze(-1))
 
-    @property
-    def channels(self) -> Number:
-        """Channels of u, B and C."""
-        return self.inner + 2 * self.groups * self.state
 
-    @property
-    def step(self) -> Tensor:
-        return Tensor("pad" if self.pads else "step", (self.padded, self.heads))
+def faded(t: Functions, b: Tensor, sums: Tensor) -> Tensor:
+    """B times the decay from its token to the chunk's end: (B, H, C, Q, S), (B, H, C, Q, 1) -> (B, H, C, Q, S)."""
+    return b * (sums.narrow(-2, sums.shape[-2] - 1, 1) - sums).exp()
 
-    def part(self, width: Number) -> Tensor:
-        """u, or B or C repeated for every head."""
-        return Tensor(_PADDED if self.pads else "act", (self.padded, width))
 
-    @property
-    def mixed(self) -> Shape:
-        """B or C of every head."""
-        return self.padded, self.heads * self.state
+def spans(t: Functions, whole: Tensor) -> Tensor:
+    """Decays between chunk starts: (B, H, C) -> (B, H, C + 1, C + 1)."""
+    return _decayed(t, t.pad(whole, -1, before=1).cumsum(-1))
 
-    @property
-    def sums(self) -> Tensor:
-        return Tensor("sums", (self.padded, self.heads))
 
-    @property
-    def states(self) -> Shape:
-        return self.chunks, self.state, self.inner
+def carried(t: Functions, spans: Tensor, added: Tensor) -> Tensor:
+    """The states at the chunk starts, the first zero: (B, H, C + 1, C + 1), (B, H, C, S, P) -> (B, H, C, S, P)."""
+    behind_zeros = t.pad(added, 2, before=1)
+    states = (spans @ behind_zeros.flatten(3)).unflatten(3, behind_zeros.shape[3:])
+    return states.narrow(2, 0, added.shape[2])
 
-    def copied(self, shape: Shape) -> Copy:
-        """A product's copy of an operand whose chunks, or heads, are not in its order."""
-        if self.pads:
-            return merged_heads(shape, self.heads, self.size, self.chunks)
-        return Exchanged(shape, (self.chunks, self.heads))
 
-    @property
-    def pad(self) -> Tensors:
-        """Whole chunks pass as they are."""
-        sizes = {"step": self.heads, "act": self.channels}
-        reads = tuple(Tensor(name, (self.tokens, width)) for name, width in sizes.items())
-        writes = (Tensor(OUTPUT, (self.padded, self.heads)), Tensor(_PADDED, (self.padded, self.channels)))
-        return Tensors(reads, writes if self.pads else (), beside=True)
+def reached(t: Functions, y: Tensor, sums: Tensor) -> Tensor:
+    """The read-out of the state at the chunk's start, times the decay since: (B, H, C, Q, P), (B, H, C, Q, 1)."""
+    return y * sums.exp()
 
-    @property
-    def repeated(self) -> Saved:
-        """A product copies B or C of one group for all heads, unless there is one chunk of one sample."""
-        copied = merged_heads(self.mixed, self.heads, self.size, self.chunks)
-        return Saved(self.part(self.mixed[1]).name, copied=copied)
 
-    @property
-    def spans(self) -> Tensors:
-        """Decays from chunk to chunk: an exponential and its mask."""
-        bounds = self.chunks + 1
-        mask = Tensor("mask", (bounds, bounds), "bool", once=True)
-        writes = (Tensor(OUTPUT, (self.heads, bounds, bounds)),)
-        return Tensors((Tensor("sums", (self.chunks, self.heads)),), writes, (Saved(OUTPUT),), (mask,))
+def updated(t: Functions, state: Tensor, rate: Tensor, added: Tensor) -> Tensor:
+    """exp(ΔA)·h + the token's contribution: (B, H, 1, S, P), (B, H, 1, 1, 1), (B, H, 1, S, P) -> (B, H, 1, S, P)."""
+    return state * rate.exp() + added
 
-    @property
-    def carry(self) -> Tensors:
-        """The spans, and the states behind one of zeros."""
-        bounds = self.chunks + 1
-        reads = (Tensor("spans", (self.heads, bounds, bounds)), Tensor("state", self.states))
-        behind = Tensor("behind zeros", (bounds, self.state, self.inner))
-        return Tensors(reads, (Tensor(OUTPUT, self.states),), (Saved("spans"),), (behind,))
+
+def skipped_heads(t: Functions, y: Tensor, u: Tensor, weight: Tensor) -> Tensor:
+    """y + D∘u with one D per head: (B, N, E) twice, (H,) -> (B, N, E)."""
+    heads = (weight.shape[0], -1)
+    return (y.unflatten(-1, heads) + weight.unsqueeze(-1) * u.unflatten(-1, heads)).flatten(2)
+
+
+def grouped_rms(t: Functions, x: Tensor, weight: Tensor, *, groups: int) -> Tensor:
+    """RMS norm of each group of channels, with a gain: (B, N, E) -> (B, N, E)."""
+    if groups == 1:
+        return t.rms_norm(x, weight, 1e-5)
+    return t.rms_norm(x.unflatten(-1, (groups, -1)), None, 1e-5).flatten(2) * weight

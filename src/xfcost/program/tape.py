@@ -26,7 +26,7 @@ from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast,
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
-_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square"})
+_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "softmax"})
 NO_TITLES: Final[Mapping[str, str]] = {}
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")

@@ -160,3 +160,13 @@ def channel_decays(width: int) -> Tensor:
 def cell_weights(units: int, shape: tuple[int, ...]) -> Tensor:
     """Weights of a cell of H hidden units, as torch.nn draws them."""
     return torch.empty(shape).uniform_(-(units**-0.5), units**-0.5)
+
+
+def log_range(shape: tuple[int, ...]) -> Tensor:
+    """The logarithms of 1, 2, … along the last axis."""
+    return torch.arange(1.0, shape[-1] + 1).log().repeat(*shape[:-1], 1).reshape(shape)
+
+
+def step_biases(heads: int) -> Tensor:
+    """Biases whose softplus is between 0.001 and 0.1: (H,)."""
+    return torch.logspace(-3, -1, heads).expm1().log()
