@@ -142,7 +142,7 @@ def single(x: Tensor) -> Tensor:
 
 def filters(options: Options, place: Place, weights: Weights) -> Tensor:
     """h_t = window(t)·FFN(positions(t)) (equation 7): (N, E)."""
-    n, width, parts = place.total, (options.order - 1) * place.dim, weights.inner
+    n, width, parts = place.total, (options.order - 1) * place.dim, weights
     time, bands = evenly(0, 1, n)[:, None], (options.features - 1) // 2
     angle = 2 * math.pi * torch.arange(n).double()[:, None] / n * evenly(1e-4, bands - 1, bands)
     h = single(torch.cat([time, angle.cos(), -angle.sin()], -1))

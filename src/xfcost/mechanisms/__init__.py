@@ -63,7 +63,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "rwkv_time": ("retention:RwkvTime", None),
         "rwkv_channel": ("retention:RwkvChannel", None),
         "retention": ("retention:Retention", None),
-        "hyena": ("hyena:Hyena", "hyena:HyenaOperator"),
+        "hyena": ("hyena:Hyena", None),
         "pooling": ("pooling:Pooling", "pooling:PooledAttention"),
         "window_pooling": ("pooling:WindowPooling", "pooling:WindowPoolingAttention"),
     },

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import ComponentError, Letter, Number, Observed, Operation, Place, Side, Width, check_odd
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.mixers import AlwaysCausalMixer
-from xfcost.formulas.rows import (
-    depthwise_convolution,
-    elementwise,
-    global_mixing,
-    linear,
-    static_weights,
-    with_gradient_operands,
-)
-from xfcost.formulas.tensors import channels_first, mapped, reading, weights
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors
+from xfcost.formulas.rows import global_mixing, static_weights
+from xfcost.ledger.quantization import WeightMatrix
+from xfcost.program.convolution import causal_depthwise
+from xfcost.program.functions import multiplied
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations, itself
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
-class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
+class Hyena(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     """The Hyena operator (Poli et al. 2023, §3.1 to §3.3), of the public code's order o, causal by its nature.
 
     N tokens of width d are projected to o gates x₀ … and a value v; then o - 1 times v ← h∘*(v∘x) + D∘(v∘x), at last
@@ -48,6 +44,22 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     bits of earlier ones.
     """
 
+    titles: ClassVar[Mapping[str, str]] = {
+        "in_proj": "Projections to gates and value",
+        "short_conv": "Causal depthwise convolution",
+        "positions": "Features of the positions",
+        "filter_in": "Filter network, first map",
+        "filter_sin": "Filter network, sin(ω∘x)",
+        "filter_hidden": "Filter network, hidden maps",
+        "filter_out": "Filter network, last map",
+        "window": "Window of the filters",
+        "filter_fft": "Spectra of the filters",
+        "gate": "Gates",
+        "long_conv": "Long convolutions by FFT",
+        "skip": "Skip D∘v",
+        "out_proj": "Output projection",
+    }
+
     order: Annotated[int, msgspec.Meta(ge=2, le=64), Letter("o")] = 2
     """Order o of the operator: the number of gates, with o - 1 long convolutions."""
     conv: Annotated[Side, Letter("W")] = 3
@@ -71,38 +83,17 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     def observed(self, place: Place) -> Observed:
         return Observed(rounding=1e-13)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n, d = place.grid.total, place.dim
-        wide, filters = (self.order + 1) * d, (self.order - 1) * d
-        yield linear("in_proj", "Projections to gates and value", n, d, wide)
-        channels = (self.order - 1, n, d)  # what all long convolutions read, or write
-        outputs = n + self.conv - 1
-        row = depthwise_convolution("short_conv", "Causal depthwise convolution", outputs, (self.conv,), wide)
-        yield msgspec.structs.replace(row, tensors=mapped((n, wide), (outputs, wide)))
-        for row in self._filter(n, filters):
-            yield msgspec.structs.replace(row, once=True)
-        gates, values = Tensor("short_conv", (self.order + 1, n, d)), Tensor("values", channels, held=True)
-        writes = (Tensor(OUTPUT, (n, d)), Tensor(_GATED, channels))
-        tensors = Tensors((gates, values), writes, (Saved("short_conv"),), (Tensor("values", channels),))
-        yield elementwise("gate", "Gates", "multiply", n * self.order * d, tensors=tensors)
-        # The values filled up with zeros are saved, their spectra, and those of the filters
-        transforms = 2 * COSTS["fft"] * n * ceil_log2(2 * n)
-        reads = Tensor(_GATED, channels), Tensor("filter_fft", (n + 1, filters))
-        spectra = Tensor("spectra", (self.order - 1, n + 1, d), "complex")
-        filled = Tensor("filled up", (self.order - 1, 2 * n, d), "statistic")
-        yield Operation(
-            path="long_conv",
-            title="Long convolutions by FFT",
-            flops=filters * (transforms + (n + 1) * COSTS["complex_multiply"]),
-            tensors=Tensors(reads, (Tensor(OUTPUT, channels),), (Saved("filter_fft"),), (spectra, filled)),
-            **static_weights(global_mixing(n)),
-        )
-        # The values are saved, for the weights' gradient
-        both = (Tensor(BEFORE, channels), Tensor(_GATED, channels))
-        tensors = Tensors(both, (Tensor(OUTPUT, channels),), (Saved(_GATED),))
-        skip = {"params": filters, "tensors": tensors}
-        yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, **skip)
-        yield channels_first(reading(linear("out_proj", "Output projection", n, d, d), "gate"), "gate", n, d)
+        columns = causal_depthwise(t, t.linear("in_proj", x, (self.order + 1) * d), self.conv, "short_conv")
+        last, *gates, v = columns.split((d,) * (int(self.order) + 1), dim=-1)
+        spectra = self._filter(t, x, n, (self.order - 1) * d).split((d,) * (int(self.order) - 1), dim=-1)
+        scales, mixing = (Weight((self.order - 1, d), "ones"),), static_weights(global_mixing(n))
+        for number in t.repeats(self.order - 1):
+            v = t.leaf("gate", multiplied, v, gates[-1 - number])
+            y = t.leaf("long_conv", convolved, v, spectra[number], **mixing)
+            v = t.leaf("skip", skipped, y, v, weights=scales, turn=number)
+        return t.linear("out_proj", t.leaf("gate", multiplied, v, last), d)
 
     def step(self, place: Place) -> Iterator[Operation]:
         raise ComponentError(
@@ -111,45 +102,26 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             "every token sums over all before it; --mode generate counts it without a cache",
         )
 
-    def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
-        """The network that computes the filters, from weights only."""
+    def _filter(self, t: Operations, x: Tensor, tokens: Number, filters: Number) -> Tensor:
+        """The spectra of the filters, computed from positions by a network: -> (N + 1, E)."""
         hidden, layers = self.filter_hidden, self.filter_layers
+        features = Worked("fixed_numbers:hyena_features", {"tokens": tokens, "count": self.features})
         if self.positions == "learned":
-            table = tokens * self.features
-            held = weights((tokens, self.features))
-            title = "Features of the positions"
-            yield Operation(path="positions", title=title, params=table, bound=True, tensors=held)
-        row = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
-        features = (Tensor("positions", (tokens, self.features), once=True, held=True),)
-        row = reading(row, "positions", reads=features)
-        yield with_gradient_operands(row, 2 if self.positions == "learned" else 1)
-        sines, title = (layers + 1) * tokens * hidden, "Filter network, sin(ω∘x)"
-        # Every sine saves its input and that of its frequencies, outputs of the first and of the hidden maps
-        first, others = (tokens, hidden), (layers, tokens, hidden)
-        reads = (Tensor("filter_in", first), Tensor("mapped", others, once=True, held=True))
-        made = (Tensor("mapped", others), Tensor("turned", (layers + 1, tokens, hidden)))
-        tensors = Tensors(reads, (Tensor(OUTPUT, first), Tensor(_SINES, others)), (Saved("filter_in"),), made)
-        yield elementwise("filter_sin", title, "multiply + exp", sines, params=hidden, tensors=tensors)
-        row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)
-        # Each saves its input, the sine before it
-        tensors = Tensors((Tensor(_SINES, others),), (Tensor(OUTPUT, others),), (Saved(_SINES),))
-        yield msgspec.structs.replace(
-            row, params=layers * row.params, weight_matrices=layers * row.weight_matrices, tensors=tensors
-        )
-        last = linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
-        yield reading(last, "filter_sin")
-        # The window is fixed: it alone is saved
-        shape = (tokens, filters)
-        tensors = Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), makes=(Tensor("window", shape),))
-        yield elementwise(
-            "window", "Window of the filters", "multiply + multiply + exp", tokens * filters, tensors=tensors
-        )
-        transforms = filters * COSTS["fft"] * tokens * ceil_log2(2 * tokens)
-        # A transform saves the numbers filled up with zeros
-        spectra = Tensor(OUTPUT, (tokens + 1, filters), "complex")
-        filled = Tensor("filled up", (2 * tokens, filters), "statistic")
-        tensors = Tensors((Tensor(BEFORE, shape),), (spectra,), makes=(filled,))
-        yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms, tensors=tensors)
+            h = t.leaf("positions", itself, weights=(Weight((tokens, self.features), features),), bound=True)
+        else:
+            h = t.constant("features_NK", features, tokens, self.features, like=x)
+        h = t.linear("filter_in", h, hidden)
+        frequency = (Weight((hidden,), 14.0, "frequency"),)
+        maps = (Weight((layers, hidden, hidden), "fan_in"), Weight((layers, hidden), "zeros", "bias"))
+        matrices = (WeightMatrix(hidden, hidden),) * layers
+        h = t.leaf("filter_sin", sine, h, weights=frequency)
+        for number in range(layers):
+            h = t.leaf("filter_hidden", hidden_map, h, weights=maps, turn=number, weight_matrices=matrices)
+            h = t.leaf("filter_sin", sine, h, weights=frequency)
+        h = t.linear("filter_out", h, filters, bias=False)
+        time = Weight((tokens, 1), Worked("fixed_numbers:times", {"tokens": tokens}), "time_N1", learns=False)
+        rate = Weight((filters,), Worked("fixed_numbers:hyena_rates", {"filters": filters}), "rate_E", learns=False)
+        return t.leaf("filter_fft", spectrum_of, t.leaf("window", in_window, h, weights=(time, rate)))
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
@@ -165,6 +137,32 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         )
 
 
-# What a row that runs several times writes in other calls than its last.
-_GATED: Final = "gated"
-_SINES: Final = "sines"
+def sine(t: Functions, x: Tensor, frequency: Tensor) -> Tensor:
+    """sin(ω∘x), ω shared by all uses: (N, F) -> (N, F)."""
+    return (frequency * x).sin()
+
+
+def hidden_map(t: Functions, h: Tensor, weight: Tensor, bias: Tensor, *, turn: int) -> Tensor:
+    """The hidden maps, applied in sequence: (N, F) -> (N, F)."""
+    return t.linear_map(h, weight.select(0, turn), bias.select(0, turn))
+
+
+def in_window(t: Functions, h: Tensor, time: Tensor, rate: Tensor) -> Tensor:
+    """h∘exp(-t·δ): (N, E) -> (N, E)."""
+    return h * (time * rate).exp()
+
+
+def spectrum_of(t: Functions, h: Tensor) -> Tensor:
+    """Fourier transforms, zero-padded to twice the length, so that the convolution does not wrap around."""
+    return t.rfft(h, 2 * h.shape[0], 0)
+
+
+def convolved(t: Functions, v: Tensor, spectrum: Tensor) -> Tensor:
+    """h*v, channel by channel: (B, N, D), the spectrum of h (N + 1, D) -> (B, N, D)."""
+    n = v.shape[1]
+    return t.irfft(t.rfft(v, 2 * n, 1) * spectrum, 2 * n, 1, like=v).narrow(1, 0, n)
+
+
+def skipped(t: Functions, y: Tensor, v: Tensor, weight: Tensor, *, turn: int = 0) -> Tensor:
+    """y + D∘v, with one D per long convolution: (B, N, D) twice -> (B, N, D)."""
+    return y + weight.select(0, turn) * v

@@ -136,10 +136,17 @@ class Function(NamedTuple):
     function: Callable[..., Any]
     weights: tuple[Weight, ...]
     options: Mapping[str, Any]
+    turn: int | None = None
+    """The number of the call, where the function takes it."""
+
+    @property
+    def of_call(self) -> dict[str, int]:
+        """What each call of its module is given."""
+        return {} if self.turn is None else {"turn": self.turn}
 
     def traced(self, t: Tape, *inputs: Symbolic) -> Any:
         held = (t.weight(*one.shape, learns=one.learns, shared=one.shared) for one in self.weights)
-        return self.function(t, *inputs, *held, **self.options)
+        return self.function(t, *inputs, *held, **self.options, **self.of_call)
 
 
 class Rotary(NamedTuple):

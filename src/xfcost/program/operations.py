@@ -5,7 +5,7 @@ A leaf is a named operation of a mechanism: one row of the ledger, one small mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xfcost.formulas.component import ActKind, Component, NormKind, Place, SubLayer
@@ -73,6 +73,12 @@ class Functions(Protocol):
 
     def linear_map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D')."""
+
+    def rfft(self, x: Tensor, n: Number, dim: int) -> Tensor:
+        """The spectrum of real numbers along an axis, zero-padded to n: n/2 + 1 complex numbers."""
+
+    def irfft(self, x: Tensor, n: Number, dim: int, *, like: Tensor) -> Tensor:
+        """n real numbers of a spectrum, in the type of `like`."""
 
     def silu(self, x: Tensor) -> Tensor: ...
     def softplus(self, x: Tensor) -> Tensor: ...
@@ -153,10 +159,10 @@ class Operations:
 
     def leaf(
         self, name: str, function: Callable[..., Any], *inputs: Tensor, weights: Sequence[Weight] = (),
-        options: Mapping[str, Any] | None = None, **facts: Any,
+        options: Mapping[str, Any] | None = None, turn: int | None = None, **facts: Any,
     ) -> Tensor:  # fmt: skip
-        """function(functions, *inputs, *weights, **options)."""
-        return self.run(name, Function(function, tuple(weights), options or {}), *inputs, **facts)
+        """function(functions, *inputs, *weights, **options), and `turn`, the number of the call, if it is given."""
+        return self.run(name, Function(function, tuple(weights), options or {}, turn), *inputs, **facts)
 
     def bookkeeping(self, name: str, function: str, x: Tensor, *outputs: Made, **options: Any) -> Any:
         """Integers and truth values that a function of torch's side works out of x."""
@@ -172,6 +178,10 @@ class Operations:
 
     def zeros_like(self, x: Tensor, *shape: Number) -> Tensor:
         """Zeros of the type of x."""
+        raise NotImplementedError
+
+    def repeats(self, count: Number) -> Iterator[int]:
+        """The numbers of the turns of a loop around leaves."""
         raise NotImplementedError
 
     def each_token(

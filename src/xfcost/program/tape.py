@@ -158,8 +158,9 @@ class Tape(Operations):
         second = [other] if isinstance(other, Symbolic) else []
         shape = broadcast(*(one.shape for one in (x, *second)))
         name, options = ("gelu", ("tanh",)) if work == "gelu_tanh" else (work, ())
-        whole = all(not one.is_floating_point() for one in (x, *second))
-        result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x, type_="int64" if whole else "model")
+        types = {one.storage.type for one in (x, *second)}
+        type_: Type = "complex" if "complex" in types else "int64" if types <= {"int64", "bool"} else "model"
+        result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x, type_=type_)
         if work in {"mul", "div"} and second:
             self.save(result, *(one for one, of in ((x, second[0]), (second[0], x)) if of.learns))
         elif work in _SAVES_INPUT:
@@ -215,6 +216,18 @@ class Tape(Operations):
         y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
         self.save(y, x.reshape(-1, inputs))
         return y
+
+    def rfft(self, x: Symbolic, n: Number, dim: int) -> Symbolic:
+        """The numbers filled up with zeros are saved, in float32 or wider."""
+        axis = dim % x.ndim
+        sizes = ((*x.shape[:axis], size, *x.shape[axis + 1 :]) for size in (n // 2 + 1, n))
+        y = self.call("aten::fft_rfft", (x, n, dim), next(sizes), type_="complex")
+        self.save(y, self.made(next(sizes), x, type_="statistic"))
+        return y
+
+    def irfft(self, x: Symbolic, n: Number, dim: int, *, like: Symbolic) -> Symbolic:
+        axis = dim % x.ndim
+        return self.call("aten::fft_irfft", (x, n, dim), (*x.shape[:axis], n, *x.shape[axis + 1 :]))
 
     def silu(self, x: Symbolic) -> Symbolic:
         return self.elementwise("silu", x)
@@ -352,6 +365,16 @@ class Tape(Operations):
 
     def zeros_like(self, x: Any, *shape: Number) -> Symbolic:
         return self.filled(x, shape, 0.0)
+
+    def repeats(self, count: Number) -> Iterator[int]:
+        """In letters the first turn, and one that stands for all others."""
+        if type(count) is int:
+            yield from range(count)
+            return
+        yield 0
+        self._steps = count - 1
+        yield 0
+        self._steps = None
 
     def each_token(
         self, step: Callable[[Any, Any], tuple[Sequence[Any], Any]], x: Any, state: Any

@@ -6,7 +6,7 @@ leaf is its module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -60,6 +60,7 @@ INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "ones": nn.init.ones_,
     "trunc_normal": partial(nn.init.trunc_normal_, std=0.02),
     "uniform": nn.init.uniform_,
+    "fan_in": lambda tensor: nn.init.uniform_(tensor, -(tensor.shape[-1] ** -0.5), tensor.shape[-1] ** -0.5),
     "low_rank": lambda tensor: nn.init.normal_(tensor, std=tensor.shape[-1] ** -0.5),  # Wang et al. 2020, theorem 2
 }
 
@@ -69,6 +70,16 @@ class Functions(Loops):
 
     cat = staticmethod(torch.cat)
     eq = staticmethod(torch.eq)
+
+    @staticmethod
+    def rfft(x: Tensor, n: int, dim: int) -> Tensor:
+        # half precision is converted: torch has no such transform
+        return torch.fft.rfft(x if x.dtype in (torch.float32, torch.float64) else x.float(), n=n, dim=dim)
+
+    @staticmethod
+    def irfft(x: Tensor, n: int, dim: int, *, like: Tensor) -> Tensor:
+        return torch.fft.irfft(x, n=n, dim=dim).to(like.dtype)
+
     silu = staticmethod(F.silu)
     softplus = staticmethod(F.softplus)
 
@@ -152,9 +163,9 @@ class FunctionLeaf(nn.Module):
             else:
                 self.register_buffer(weight.name, _drawn(weight.shape, weight.init).data)
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **of_call: Any) -> Any:
         held = (self._held(weight, inputs) for weight in self.weights)
-        return self.function(Functions, *inputs, *held, **self.options)
+        return self.function(Functions, *inputs, *held, **self.options, **of_call)
 
     def _held(self, weight: Weight, inputs: tuple[Any, ...]) -> Tensor:
         if weight.name in self.tables:
@@ -329,11 +340,16 @@ class Runner(Operations):
         """Is a decode step given the encoder's output, to keep what all steps read of it?"""
 
     def run(self, name: str, leaf: Leaf, *inputs: Any, **facts: Any) -> Any:
-        options = leaf.options if isinstance(leaf, Absorbed) else NO_OPTIONS
+        options = NO_OPTIONS
+        if isinstance(leaf, Absorbed | Function):
+            options = leaf.options if isinstance(leaf, Absorbed) else leaf.of_call
         return self.module.get_submodule(name)(*inputs, **options)
 
     def zeros_like(self, x: Any, *shape: Any) -> Any:
         return x.new_zeros(shape)
+
+    def repeats(self, count: Any) -> Iterator[int]:
+        yield from range(count)
 
     def each_token(
         self, step: Callable[[Any, Any], tuple[Sequence[Any], Any]], x: Any, state: Any

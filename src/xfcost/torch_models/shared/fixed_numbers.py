@@ -67,3 +67,24 @@ def ends_of_blocks(tokens: int, stride: int, blocks: int) -> Tensor:
     """The last tokens of compressed blocks, one every `stride` tokens, behind -1, the end of the null key: (M,)."""
     end_M = torch.arange(blocks) * stride + (tokens - 1) % stride
     return torch.cat([torch.full((1,), -1), end_M])
+
+
+def hyena_features(tokens: int, count: int) -> Tensor:
+    """Time from 0 to 1, then cosines and sines of (F - 1)/2 frequencies (Poli et al. 2023, the public code): (N, F)."""
+    bands = (count - 1) // 2
+    time_N1 = torch.linspace(0, 1, tokens, dtype=torch.float64)[:, None]
+    turns_N1 = 2 * math.pi * torch.arange(tokens, dtype=torch.float64)[:, None] / tokens
+    angle_NF = turns_N1 * torch.linspace(1e-4, bands - 1, bands, dtype=torch.float64)
+    found_NF = torch.cat([time_N1, angle_NF.cos(), -angle_NF.sin()], dim=-1)
+    return found_NF.to(torch.get_default_dtype())
+
+
+def times(tokens: int) -> Tensor:
+    """From 0 to 1: (N, 1)."""
+    return torch.linspace(0, 1, tokens, dtype=torch.float64)[:, None].to(torch.get_default_dtype())
+
+
+def hyena_rates(filters: int) -> Tensor:
+    """The exponents of windows: at t = 1.5 the slowest has decayed to 0.01, at t = 0.3 the fastest (F,)."""
+    slowest, fastest = math.log(1e-2) / 1.5, math.log(1e-2) / 0.3
+    return torch.linspace(slowest, fastest, filters, dtype=torch.float64).to(torch.get_default_dtype())
