@@ -279,7 +279,7 @@ def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Fr
     """
     module = copy.deepcopy(torch_module).requires_grad_(requires_grad=False)
     maps = module.sample.options["maps"]
-    tokens, heads, points = inputs[0].shape[1], module.heads, module.shape_LP[1]
+    tokens, heads, points = inputs[0].shape[1], module.config.heads, module.config.points
     noise = torch.Generator().manual_seed(6)
     # no multiple of a half: a point in the middle of a cell reads that cell alone
     offsets = 4 * torch.rand(1, 1, heads * len(maps) * points * 2, generator=noise, dtype=torch.float64) - 2

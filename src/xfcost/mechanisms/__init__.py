@@ -21,7 +21,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "axial": ("window:Axial", None),
         "blockwise": ("blockwise:Blockwise", None),
         "relative": ("relative:Relative", None),
-        "deformable": ("deformable:Deformable", "deformable:DeformableAttention"),
+        "deformable": ("deformable:Deformable", None),
         "lsh": ("sorting:Lsh", "sorting:LshAttention"),
         "kernel": ("kernel:Kernel", "kernel:KernelAttention"),
         "compressive": ("relative:Compressive", None),

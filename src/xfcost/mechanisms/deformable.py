@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, ClassVar
-
-import msgspec
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Annotated, Any, ClassVar
 
 from xfcost.formulas.component import (
     ComponentError,
@@ -14,22 +13,22 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    Operation,
     Place,
     check_no_special_tokens,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.rows import elementwise, linear, on_raw_input
-from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Tensor, Tensors, merged_heads
+from xfcost.program.attention import join_heads, softmax
+from xfcost.program.leaves import Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Shape, Tensor
+from xfcost.program.tape import Program
 
 # Axes of a feature map, and its cells around a point.
 _AXES, _CELLS = 2, 4
 
 
-class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
+class Deformable(Program, NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
     """Deformable attention, of one feature map or of several (Zhu et al. 2021, §4.1, equations 2 and 3).
 
     N tokens are the cells of L feature maps together, width d, h heads of width d_k. Each token has, per head and map,
@@ -50,6 +49,15 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
     """
 
     short_name = "Deformable attention"
+    titles: ClassVar[Mapping[str, str]] = {
+        "combine": "Weighted sum of the samples",
+        "locate": "Places of the points",
+        "normalize": "Softmax over the points",
+        "offsets": "Offsets of the points",
+        "sample": "Bilinear sampling of the values",
+        "value": "Values",
+        "weights": "Weights of the points",
+    }
     content_selects_tokens: ClassVar[bool] = True
     non_causal_reason: ClassVar[str] = "its points lie on all sides of a token"
 
@@ -73,45 +81,57 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
     def observed(self, place: Place) -> Observed:
         return Observed(at_most=frozenset(("sample",)))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, inner, bias = place.grid.tokens, place.dim, self.inner(place.dim), self.projection_bias
-        maps = len(self.maps(place.grid))
-        points = maps * self.points
-        weighed = self.heads * n * points
-        yield on_raw_input(linear("value", "Values", n, d, inner, bias=bias))
-        yield on_raw_input(linear("offsets", "Offsets of the points", n, d, _AXES * self.heads * points, bias=bias))
-        row = on_raw_input(linear("weights", "Weights of the points", n, d, self.heads * points, bias=bias))
-        yield msgspec.structs.replace(row, attention_entries=weighed, matrix=matrix(weighed), heads=self.heads)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        maps, n, heads, bias = self.maps(place.grid), place.grid.tokens, self.heads, self.projection_bias
+        points = len(maps) * self.points
+        value = t.linear("value", x, self.inner(place.dim), bias=bias).unflatten(-1, (heads, -1))
+        offsets = t.linear("offsets", x, _AXES * heads * points, bias=bias)
+        weighed = heads * n * points
+        counted: dict[str, Any] = {"attention_entries": weighed, "matrix": matrix(weighed), "heads": heads}
+        weights = t.linear("weights", x, heads * points, bias=bias, **counted).unflatten(-1, (heads, -1))
         kept = matrix(weighed, weighed, saved=True)
-        title = "Softmax over the points"
-        yield elementwise("normalize", title, "softmax", weighed, matrix=kept, heads=self.heads)
-        located = (n, _AXES * self.heads * points)
-        title, tensors = "Places of the points", copied(located, located, "offsets")
-        yield elementwise("locate", title, "multiply + add", located[0] * located[1], tensors=tensors)
-        yield self._sample(n, inner, points, moved=0 if maps == 1 else n * points * inner)
-        sampled, weights = Tensor("sample", (n, points, inner)), Tensor("normalize", (n, self.heads * points))
-        tensors = msgspec.structs.replace(
-            product(sampled, weights, (n, inner)), rearranged=Exchanged((n, inner), (n, inner))
-        )
-        title = "Weighted sum of the samples"
-        yield elementwise("combine", title, "multiply + sum", n * points * inner, tensors=tensors)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=bias)
+        weights = t.leaf("normalize", softmax, weights, matrix=kept, heads=heads)
+        around = t.leaf(
+            "sample", sampled, self._places(t, offsets, maps, n), value, options={"maps": maps}, mixing="local",
+            reads=f"{_CELLS * len(maps)}·k", reads_tokens=_CELLS * points, content_dependent=True, heads=heads,
+        )  # fmt: skip
+        y = join_heads(t.leaf("combine", combined, around, weights))
+        return t.linear("out", y, place.dim, bias=bias)
 
-    def _sample(self, n: Number, inner: Number, points: Number, moved: Number) -> Operation:
-        """Bilinear sampling of the values, map by map; those of several maps are then concatenated."""
-        places = Tensor(BEFORE, (n, _AXES * self.heads * points))
-        values, sampled = Tensor("value", (n, inner)), Tensor(OUTPUT, (n, points, inner))
-        saves = tuple(Saved(each.name, copied=merged_heads(each.shape, self.heads, n)) for each in (places, values))
-        each, located = FLOPS_PER_ELEMENT["interpolate"], FLOPS_PER_ELEMENT["sampling_weight"]
-        return Operation(
-            path="sample",
-            title="Bilinear sampling of the values",
-            flops=n * points * _CELLS * (inner * each + self.heads * located),
-            moved=moved,
-            mixing="local",
-            reads=f"{_CELLS * (points // self.points)}·k",
-            reads_tokens=_CELLS * points,
-            content_dependent=True,
-            heads=self.heads,
-            tensors=Tensors((places, values), (sampled,), saves),
+    def _places(self, t: Operations, offsets: Tensor, maps: Sequence[Shape], tokens: Number) -> Tensor:
+        """Where the points lie, from -1 to 1 between a map's borders: -> (B, N, H, L, P, A).
+
+        Offsets are in cells of a map. A token has the same place in every map: the middle of its own cell.
+        """
+        own = Worked("fixed_numbers:middles_of_cells", {"maps": maps})
+        cells = Worked("fixed_numbers:widths_of_cells", {"maps": maps})
+        weights = (
+            Weight((len(maps), 1, _AXES), cells, "cells_L1A", learns=False),
+            Weight((tokens, 1, 1, 1, _AXES), own, "own_N111A", learns=False),
         )
+        offsets = offsets.unflatten(-1, (self.heads, len(maps), self.points, _AXES))
+        return t.leaf("locate", located, offsets, weights=weights)
+
+
+def located(t: Functions, offsets: Tensor, cells: Tensor, own: Tensor) -> Tensor:
+    """Offsets in cells of a map -> places in it: (B, N, H, L, P, A) -> the same."""
+    return offsets * cells + own
+
+
+def sampled(t: Functions, places: Tensor, value: Tensor, *, maps: Sequence[Shape]) -> Tensor:
+    """The values (B, N, H, K) at the points of all maps: -> (B, H, N, K, L·P). Between cells they are bilinear.
+
+    Zeros lie beyond the border.
+    """
+    heads, samples = value.shape[2], []
+    values = value.permute(0, 2, 3, 1).split([prod(sides) for sides in maps], -1)
+    for level, (cells, sides) in enumerate(zip(values, maps, strict=True)):
+        own = places.select(3, level).transpose(1, 2).flatten(0, 1)
+        samples.append(t.grid_sample(cells.flatten(0, 1).unflatten(-1, sides), own))
+    joined = samples[0] if len(samples) == 1 else t.cat(samples, -1)
+    return joined.unflatten(0, (-1, heads)).transpose(2, 3)
+
+
+def combined(t: Functions, samples: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum of a token's samples: (B, H, N, K, P), (B, N, H, P) -> (B, H, N, K)."""
+    return (samples * weights.transpose(1, 2).unsqueeze(3)).sum(-1)

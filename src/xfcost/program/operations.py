@@ -61,6 +61,9 @@ class Functions(Protocol):
     def later(self, x: Tensor, past: Number = 0) -> Tensor:
         """Where keys come after their query, of scores (…, N, M): (N, M); the first `past` keys come before all."""
 
+    def grid_sample(self, x: Tensor, points: Tensor) -> Tensor:
+        """x (B, C, *sides) at points (B, N, P, axes) from -1 to 1, bilinear, zeros beyond borders: -> (B, C, N, P)."""
+
     def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor: ...
     def pooled(self, x: Tensor, size: Number, form: str) -> Tensor:
         """The `mean` or the `max` of every `size` neighbours, of fewer at the end: (…, N) -> (…, ⌈N/size⌉)."""

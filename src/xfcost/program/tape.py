@@ -185,6 +185,11 @@ class Tape(Operations):
     def least(self, x: Symbolic) -> float:
         return float("-inf")
 
+    def grid_sample(self, x: Symbolic, points: Symbolic) -> Symbolic:
+        y = self.call("aten::grid_sampler", (x, points), (*x.shape[:2], *points.shape[1:-1]))
+        self.save(y, x, points)
+        return y
+
     def where(self, condition: Symbolic, x: Symbolic, y: Symbolic) -> Symbolic:
         result = self.call("aten::where", (condition, x, y), broadcast(condition.shape, x.shape, y.shape))
         self.save(result, condition)

@@ -113,6 +113,7 @@ class Functions(Loops):
         return torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1 + past)
 
     where = staticmethod(torch.where)
+    grid_sample = staticmethod(partial(F.grid_sample, mode="bilinear", padding_mode="zeros", align_corners=False))
 
     @staticmethod
     def pooled(x: Tensor, size: int, form: str) -> Tensor:

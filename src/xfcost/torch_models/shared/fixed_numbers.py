@@ -6,6 +6,7 @@ N tokens, T distances, D width, F features, R axes of the grid.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -88,3 +89,18 @@ def hyena_rates(filters: int) -> Tensor:
     """The exponents of windows: at t = 1.5 the slowest has decayed to 0.01, at t = 0.3 the fastest (F,)."""
     slowest, fastest = math.log(1e-2) / 1.5, math.log(1e-2) / 0.3
     return torch.linspace(slowest, fastest, filters, dtype=torch.float64).to(torch.get_default_dtype())
+
+
+def middles_of_cells(maps: Sequence[tuple[int, int]]) -> Tensor:
+    """(x, y) of the middles of all maps' cells, in raster order, from -1 to 1 between borders: (N, 1, 1, 1, 2)."""
+    return torch.cat([_middles(*sides) for sides in maps])[:, None, None, None]
+
+
+def _middles(height: int, width: int) -> Tensor:
+    y, x = (((2 * torch.arange(side, dtype=torch.float64) + 1) / side - 1) for side in (height, width))
+    return torch.stack((x.expand(height, -1), y.unsqueeze(1).expand(-1, width)), dim=-1).flatten(0, 1)
+
+
+def widths_of_cells(maps: Sequence[tuple[int, int]]) -> Tensor:
+    """Width and height of a cell of each map: (L, 1, 2)."""
+    return torch.tensor([[2 / width, 2 / height] for height, width in maps], dtype=torch.float64).unsqueeze(1)
