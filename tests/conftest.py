@@ -90,8 +90,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    durations.thinned(items, durations.recorded())
     chosen, quick = config.stash[CHOSEN], config.getoption("--tier") == "quick"
+    part = chosen is not None or any(".py" in word for word in config.args)
+    durations.thinned(items, durations.recorded(), durations.IN_PART if part else durations.IN_QUICK)
     kept = (
         [one for one in items if tier.runs(rest=left_to_rest(one))] if chosen is None else chosen.of(items, quick=quick)
     )
@@ -129,7 +130,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()
     if report.when == "teardown":
-        report.user_properties.append(("seconds", (durations.name_of(item), durations.seconds() - item.stash[STARTED])))
+        report.user_properties.append(
+            ("seconds", (durations.timed_as(item), durations.seconds() - item.stash[STARTED]))
+        )
     if report.failed:
         found = [component for value in parameters_of(item) for component in components(value)]
         report.sections += [("files of the kind", files_of(one)) for one in found[:1]]

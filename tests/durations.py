@@ -17,16 +17,28 @@ import pytest
 import preloaded
 
 FILE: Final = Path(__file__).with_name("data") / "durations.json"
-# Seconds that the cases of one test may take in the quick tier, and from which a test is listed.
-IN_QUICK: Final = 3.0
-LISTED: Final = 1.0
-# Its cases run in the quick tier, all of them: each holds other sentences.
-WHOLE: Final = "test_golden.py"
+# Seconds that the cases of one test may take in the whole quick tier, and where a kind, a change or a file is tested;
+# and from which a test is listed.
+IN_QUICK: Final = 0.7
+IN_PART: Final = 3.0
+LISTED: Final = 0.7
+# Every case of these is a test of its own. A file of golden texts holds other sentences than the next; the others run
+# every example of every mechanism and layer, and every pair of its options and places.
+OF_ONE_CASE: Final = (
+    "test_golden.py::test_commands_print_what_they_printed",
+    "test_every_layer.py::test_a_layer_gives_what_its_reference_says",
+    "test_every_mechanism.py::test_macs_are_half_of_what_torch_s_own_counter_says",
+)
 
 
 def name_of(item: pytest.Item) -> str:
     """A test without its parameters, as file::function."""
     return f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+
+
+def timed_as(item: pytest.Item) -> str:
+    """The test whose cases share their seconds: without its parameters, or one case of `OF_ONE_CASE`."""
+    return f"{item.path.name}::{item.name}" if name_of(item) in OF_ONE_CASE else name_of(item)
 
 
 def seconds() -> float:
@@ -39,19 +51,19 @@ def recorded() -> dict[str, float]:
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
-def in_quick(cases: int, each: float) -> int:
-    """How many of a test's cases the quick tier runs: as many as fit into `IN_QUICK`."""
-    return min(cases, math.floor(IN_QUICK / each))
+def in_quick(cases: int, each: float, seconds: float) -> int:
+    """How many of a test's cases the quick tier runs: as many as fit into so many seconds."""
+    return min(cases, math.floor(seconds / each))
 
 
-def thinned(items: Sequence[pytest.Item], durations: Mapping[str, float]) -> None:
+def thinned(items: Sequence[pytest.Item], durations: Mapping[str, float], seconds: float) -> None:
     """Mark as `rest` the cases of slow tests that do not fit into the quick tier; those that stay are spread evenly."""
     cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("rest") is None:
-            cases[name_of(item)].append(item)
+            cases[timed_as(item)].append(item)
     for name, known in cases.items():
-        kept = in_quick(len(known), durations.get(name, 0.0)) if name in durations else len(known)
+        kept = in_quick(len(known), durations[name], seconds) if name in durations else len(known)
         chosen = {number * len(known) // kept for number in range(kept)}
         for number, item in enumerate(known):
             if number not in chosen:
@@ -64,6 +76,5 @@ def write(measured: Iterable[tuple[str, float]]) -> None:
     for name, spent in measured:
         found[name].append(spent)
     means = {name: float(f"{sum(all_) / len(all_):.2g}") for name, all_ in found.items() if sum(all_) > LISTED}
-    means = {name: each for name, each in means.items() if not name.startswith(WHOLE)}
     kept = {name: each for name, each in recorded().items() if name not in found}
     FILE.write_text(json.dumps(dict(sorted((kept | means).items())), indent=0) + "\n", encoding="utf-8")

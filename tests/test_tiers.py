@@ -96,14 +96,20 @@ def test_every_option_of_every_mechanism_runs_and_every_mechanism_eager_and_fuse
     ("cases", "each", "kept"), [(10, 0.1, 10), (10, 0.5, 6), (10, 3.0, 1), (10, 3.1, 0), (1, 9.0, 0)]
 )
 def test_as_many_cases_run_as_fit_into_three_seconds(cases: int, each: float, kept: int) -> None:
-    assert durations.in_quick(cases, each) == kept
+    assert durations.in_quick(cases, each, 3.0) == kept
+
+
+def test_nothing_is_left_out_of_the_tests_that_have_every_example() -> None:
+    one_by_one = [name for name in durations.recorded() if name.partition("[")[0] in durations.OF_ONE_CASE]
+    assert one_by_one
+    assert {name.partition("::")[0] for name in one_by_one} == {"test_golden.py"}
 
 
 def test_recorded_tests_are_there_and_those_that_ran_are_recorded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for test in durations.recorded():
-        file, _, function = test.partition("::")
+        file, _, function = test.partition("[")[0].partition("::")
         assert f"def {function}(" in Path(__file__).with_name(file).read_text(encoding="utf-8"), test
     monkeypatch.setattr(durations, "FILE", tmp_path / "durations.json")
     durations.FILE.write_text('{"a.py::old": 5.0, "a.py::faster": 2.0}')
@@ -155,7 +161,7 @@ def test_every_case_runs_in_one_of_the_tiers_if_each_takes_long_too(monkeypatch:
     for name in ("quick", "rest"):
         monkeypatch.setattr(tier, "chosen", name)
         items: Any = [Item(one) for one in tiered(["a", "b", "c", "d", "ab"], frozenset)]
-        durations.thinned(items, {"test_x.py::test_it": durations.IN_QUICK / 2})
+        durations.thinned(items, {"test_x.py::test_it": 1.5}, seconds=3.0)
         ran.append([one.value for one in items if tier.runs(rest=bool(one.get_closest_marker("rest")))])
     assert ran == [["c", "d"], ["a", "b", "ab"]]  # of the three with every letter two take all its seconds
 
