@@ -573,7 +573,7 @@ def test_without_a_cache_an_encoder_still_runs_once():
     assert ledger.generation.prefill.macs == encoder + 16 * 12 + 4 * 12 * 12
 
 
-@pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM", "FalconMambaForCausalLM"])
+@pytest.mark.parametrize("name", ["Gemma3ForCausalLM", "FalconMambaForCausalLM"])
 def test_the_steps_of_a_generation_are_those_of_the_real_model(name, tmp_path):
     ledger = step(config_of(tmp_path, name), mode="generate", N=2, new_tokens=8)  # windows of 4 fill on the way
     assert ledger.generation.decode.macs == sum(ran(name, tokens)[0] for tokens in range(3, 10))
@@ -737,8 +737,13 @@ BUILT = targets.configured
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("mode", ["prefill", "decode"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *(("Qwen3ForCausalLM", "decode"), ("Gemma3ForCausalLM", "prefill"), ("Lfm2ForCausalLM", "decode")),
+        *(("GptOssForCausalLM", "prefill"), ("JambaForCausalLM", "decode"), ("XmodForCausalLM", "decode")),
+    ],
+)
 def test_the_first_alike_layers_stand_for_all(name, mode, tmp_path):
     more = {"num_hidden_layers": 8}
     more |= {"layer_types": ["conv", "full_attention", "conv", "conv"] * 2} if name == "Lfm2ForCausalLM" else {}

@@ -298,9 +298,7 @@ OF_ROUTERS = {"params_bytes", "gradients_bytes", "master_bytes"}
 # Config -> options, and fields of a run in which transformers runs something else than the importer's spec.
 PLANNED = {
     "gpt2": ({}, set()), "llama-3.2-1b": ({}, set()), "mistral-7b-v0.1": ({}, set()), "mixtral-8x7b": ({}, set()),
-    "qwen2-0.5b": ({}, set()), "deepseek-v2-lite": ({}, OF_ROUTERS), "bloom-560m": ({"attention": "eager"}, OF_MASKS),
-    "t5-small": ({}, OF_MASKS), "mt5-small": ({}, OF_MASKS), "mamba-130m-hf": ({}, {"beside_estimate"}),
-    "mamba2-130m-hf": ({}, {"beside_estimate"}),
+    "deepseek-v2-lite": ({}, OF_ROUTERS), "t5-small": ({}, OF_MASKS), "mamba-130m-hf": ({}, {"beside_estimate"}),
 }  # fmt: skip
 QUICK = ("llama-3.2-1b",)
 

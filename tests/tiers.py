@@ -17,7 +17,7 @@ import pytest
 import tier
 from cases import CASES
 from cases.base import Case
-from strategies import cases, examples, place_for
+from strategies import MANY, cases, examples, place_for
 from xfcost.formulas.component import Mixer, tag_of
 from xfcost.spec.load import load, preset_files, preset_names
 
@@ -91,10 +91,6 @@ def extent(tokens: int) -> str:
     return "one" if tokens == 1 else "few" if tokens < 12 else "some" if tokens < 60 else "many"
 
 
-# An error in an angle, a bias or an order of tokens shows where there are so many.
-_MANY: Final = 8
-
-
 def of_case(case: Case) -> Needs:
     """Of every mechanism every example (on many tokens, where it stands on as many), every extent, pairs of its place.
 
@@ -103,7 +99,7 @@ def of_case(case: Case) -> Needs:
     grid, tag, component = case.place.grid, tag_of(type(case.component)), str(case.component)
     long = extent(grid.total)
     found: set[Hashable] = {component, long}
-    if grid.total >= _MANY:
+    if grid.total >= MANY:
         found.add((component, "many tokens"))
     if grid.total > 1:
         found |= pairs({"axes": len(grid.sides), "special tokens": grid.special, "fused": case.place.fused})
@@ -130,9 +126,16 @@ def tiered_cases(*, fused: tuple[bool, ...] = (False, True)) -> list[Any]:
     return tiered(cases(fused=fused), of_case)
 
 
+@functools.cache
+def distinct_examples() -> list[tuple[Mixer, bool]]:
+    """Examples, eager or fused, that together have every option and every row of every mechanism."""
+    known = list(examples())
+    return [known[number] for number in covering([of_example(one) | of_rows(one) for one in known])]
+
+
 def tiered_examples(needs: Callable[[tuple[Mixer, bool]], Needs] = of_example) -> list[Any]:
-    """Every example, eager and fused (`strategies.examples`), as parameters."""
-    return tiered(examples(), needs)
+    """Examples of every option and row as parameters, those marked `rest` that `needs` leave out."""
+    return tiered(distinct_examples(), needs)
 
 
 # Presets ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
