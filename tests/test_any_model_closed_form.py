@@ -318,7 +318,7 @@ def test_a_period_of_whole_patches_is_one_of_pixels():
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("preset", ["vit-ti16", "gpt2", "t5-small", "swin", "mamba-130m"])
+@pytest.mark.parametrize("preset", ["vit-ti16", "gpt2", "t5-small", "mamba-130m"])
 def test_presets_have_the_closed_forms_of_their_formulas(preset):
     loaded = load(preset)
 

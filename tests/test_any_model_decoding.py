@@ -4,6 +4,7 @@ References run the model itself on the CPU, with real numbers and attention as p
 """
 
 import inspect
+import itertools
 import json
 import re
 from typing import Any, ClassVar, Optional
@@ -312,8 +313,10 @@ def test_a_step_is_that_of_the_imported_spec(name, tmp_path):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("mode", ["forward", "prefill"])
-@pytest.mark.parametrize("name", [*IMPORTED][:-1])  # T5 computes the logits of all positions of a prompt
+# T5 computes the logits of all positions of a prompt
+@pytest.mark.parametrize(
+    ("name", "mode"), [*zip([*IMPORTED][:-1], itertools.cycle(("forward", "prefill")), strict=False)]
+)
 def test_a_pass_is_that_of_the_imported_spec(name, mode, tmp_path):
     spec, found = both_accounts(name, tmp_path, mode)
     for total in ("params", "active_params", "macs"):

@@ -468,16 +468,6 @@ def one_after_the_other(
     return loop
 
 
-def lstm(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    h, c = self.lstm(x, tuple(state))
-    return (h, c), h
-
-
-def gru(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    h = self.gru(x, state[0])
-    return (h,), h
-
-
 def elman(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     h = torch.tanh(self.of_token(x) + self.of_state(state[0]))
     return (h,), h
@@ -520,8 +510,6 @@ def gated(self: Any, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("step", "products"),
     [
-        (lstm, {"lstm": "global"}),
-        (gru, {"gru": "global"}),
         (elman, {"of_token": "per-token", "of_state": "global"}),
         (elman_of_a_network, {"of_token": "per-token", "inner": "global", "of_state": "global"}),
         (linear, {"of_token": "per-token", "of_state": "global"}),
@@ -586,14 +574,8 @@ def test_attention_over_a_smaller_map_reads_as_many_tokens_as_that_has() -> None
     assert {row.reads_tokens for row in ledger.rows if row.operation == "bmm"} == {17 * 17}
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.GRU(D, D, 2, batch_first=True, bidirectional=True),
-        nn.LSTM(D, D, batch_first=True, bidirectional=True, proj_size=4),
-    ],
-)
-def test_a_recurrence_in_both_directions_is_global(layer: nn.Module) -> None:
+def test_a_recurrence_in_both_directions_is_global() -> None:
+    layer = nn.LSTM(D, D, batch_first=True, bidirectional=True, proj_size=4)
     (row,) = found(layer, torch.randn(1, 20, D)).rows
     assert (row.mixing, row.reads_tokens) == ("global", 20)
 

@@ -1,5 +1,6 @@
 """Awkward code of users: it prints, exits, raises, forks, parses a command line, stands in a package."""
 
+import itertools
 import json
 import os
 import re
@@ -306,8 +307,7 @@ def test_processes_that_it_forks_still_end(tmp_path):
 
 
 @posix
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("what", PRINTS)
+@pytest.mark.parametrize(("what", "place"), [*zip(PRINTS, itertools.cycle(PLACES), strict=False)])
 def test_whatever_it_prints_goes_to_stderr(tmp_path, what, place):
     words = ("check", module(tmp_path, **{place: PRINTS[what]}), *WITHIN, "--format", "json")
     done = (fresh if what in AT_THE_END else command)(*words, cwd=tmp_path)

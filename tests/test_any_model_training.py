@@ -264,7 +264,7 @@ def test_it_is_torch_s_own_counter(module, shape):
     assert 2 * (ledger.total("macs") + ledger.total("backward_macs") - fused) == counter.get_total_flops()
 
 
-SAMPLE = sorted(set(WHOLE))[::6]
+SAMPLE = sorted(set(WHOLE))[::12]
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -298,7 +298,7 @@ OF_ROUTERS = {"params_bytes", "gradients_bytes", "master_bytes"}
 # Config -> options, and fields of a run in which transformers runs something else than the importer's spec.
 PLANNED = {
     "gpt2": ({}, set()), "llama-3.2-1b": ({}, set()), "mistral-7b-v0.1": ({}, set()), "mixtral-8x7b": ({}, set()),
-    "deepseek-v2-lite": ({}, OF_ROUTERS), "t5-small": ({}, OF_MASKS), "mamba-130m-hf": ({}, {"beside_estimate"}),
+    "deepseek-v2-lite": ({}, OF_ROUTERS), "t5-small": ({}, OF_MASKS),
 }  # fmt: skip
 QUICK = ("llama-3.2-1b",)
 

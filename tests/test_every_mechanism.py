@@ -1,5 +1,6 @@
 """The contract that every component which mixes tokens keeps, on awkward grids: eight points, over the written list."""
 
+import itertools
 import math
 import re
 
@@ -257,8 +258,7 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case):
 SYMBOLIC = [component for case in CASES.values() for component in case.symbolic] + [Mlp(), Swiglu(), Moe()]
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("component", SYMBOLIC, ids=str)
+@pytest.mark.parametrize(("component", "fused"), [*zip(SYMBOLIC, itertools.cycle((False, True)))], ids=str)
 def test_the_closed_form_in_n_is_torch_s(component, *, fused):
     # FlopCounterMode over symbolic shapes gives a polynomial: 4·N²·d + 8·N·d² for full attention.
     n, m = sympy.symbols("n m", integer=True, positive=True)
@@ -471,7 +471,7 @@ def test_the_windows_of_a_padded_grid_are_those_of_the_grid_cropped(component):
 # What no mechanism may do: hold a tensor that grows faster than it claims ────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("component", [one for case in CASES.values() for one in case.examples[::3]], ids=str)
+@pytest.mark.parametrize("component", [one for case in CASES.values() for one in case.examples[::5]], ids=str)
 def test_no_tensor_grows_faster_than_the_mechanism_claims(component):
     # Buffers and parameters count too, and so does what is made while the module is: a mask of N×N is a defect.
     first = CASES[type(component)].growth(component)[0]
@@ -524,7 +524,7 @@ CAUSAL = [component for component in EXAMPLES if component.causality != "none"]
 
 @pytest.mark.parametrize("component", CAUSAL, ids=str)
 def test_causal_means_that_later_tokens_change_nothing(component):
-    grids = [grid for grid in CASES[type(component)].grids if grid.total > 1]
+    grids = [grid for grid in CASES[type(component)].grids if grid.total > 1][-4:]
     found = {grid: leaks(component, grid) for grid in grids}
     if component.causality == "exact":
         assert not any(found.values()), found

@@ -1,6 +1,5 @@
 """Torch modules in `xfcost measure`, `plot --from`, `compare --from`, `plot --device` and `roofline`."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from any_models import two_blocks
 from calibrated import keep_calibration
-from helpers import stdout_of, table_of, xf
+from helpers import stdout_of, table_of
 from measured import DESCRIBED, HEADER, HERE, measured, row
 from xfcost.api.measuring import child
 from xfcost.api.measuring.cluster import located
@@ -251,29 +250,13 @@ def test_a_module_is_compared_with_every_spec_that_is_run_alike() -> None:
 
 
 NET = ("model.py:Net", "--input", "1xNx8")
-SAVED = ("measure", *NET, "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
-
-
-def test_the_command_keeps_goes_on_and_is_drawn(folder: Path) -> None:
-    done = xf(*SAVED, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    again = xf(*SAVED, "--format", "json", cwd=folder)
-    assert again.stderr == "1 of 1 are in the file already\n"
-    (one,) = json.loads(again.stdout)["rows"]
-    assert one["configuration"]["module"]["inputs"] == ["1xNx8"]
-    stdout_of("plot", "--from", "runs.jsonl", "model.py:Net", "-o", "points.csv", cwd=folder)
-    assert [one["N"] for one in table_of(folder / "points.csv") if one["seconds"]] == ["16"]
 
 
 def test_points_of_a_module_over_its_line(folder: Path) -> None:
     timed = ("-o", "plot.csv", "--device", "cpu", "--metric", "time", "--runs", "1", "--threads", "1")
-    for words, name, ends in (
-        ((*NET, "--N", "16:64"), "N", ["16", "64"]),
-        (("model.py:Conv", "--input", "1x3xHxW", "--size", "8:64", "--force"), "size", ["8", "64"]),
-    ):
-        stdout_of("plot", *words, *timed, cwd=folder)
-        points = [one[name] for one in table_of(folder / "plot.csv") if one["seconds"]]
-        assert (len(points), [points[0], points[-1]]) == (5, ends)
+    stdout_of("plot", "model.py:Conv", "--input", "1x3xHxW", "--size", "8:64", *timed, cwd=folder)
+    points = [one["size"] for one in table_of(folder / "plot.csv") if one["seconds"]]
+    assert (len(points), [points[0], points[-1]]) == (5, ["8", "64"])
 
 
 def test_the_roofline_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

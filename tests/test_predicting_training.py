@@ -36,16 +36,12 @@ def recorded_on(device, name, optimizer="adamw", settings=(), **options):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("vit-ti32", {"N": 49}),
         ("vit-ti32", {"N": 49, "attention": "fused", "optimizer": "lion"}),
         ("gpt2", {"N": 8, "settings": SMALL, "attention": "fused", "optimizer": "adafactor"}),
         ("llama3.2-1b", {"N": 8, "settings": SMALL, "attention": "fused", "optimizer": "sgd"}),
         ("swin-t", {"N": 196, "attention": "fused", "optimizer": "momentum"}),
         ("resnet-18", {"N": 196, "optimizer": "momentum"}),
-        ("common-conv", {"N": 196, "settings": ONE}),
-        ("common-reformer", {"N": 64, "settings": ONE}),
         ("common-lstm", {"N": 70, "settings": ONE, "batch": 2, "optimizer": "sgd"}),
-        ("mamba-130m", {"N": 70, "settings": ONE, "optimizer": "sgd"}),
         ("hyena-125m", {"N": 64, "settings": ONE, "optimizer": "sgd"}),
         ("t5-small", {"N": 8, "optimizer": "sgd"}),
     ],

@@ -374,11 +374,9 @@ def test_a_format_that_is_not_known_is_said_first(quantization, why, tmp_path):
     ("left_out", "matrices"),
     [
         (["down_proj"], 2),
-        (["lm_head"], 3),
         (["re:.*gate_proj$"], 2),
         (["experts"], 0),
         (["gate_proj", "down_proj"], 1),
-        (["q_proj"], 3),
     ],
 )
 def test_experts_of_a_class_are_left_out_by_the_names_of_their_matrices(left_out, matrices, tmp_path):

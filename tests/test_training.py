@@ -110,8 +110,8 @@ def test_a_recurrence_s_first_state_has_no_gradient(cell, tmp_path):
     assert ledger.agreement.exact
 
 
-@pytest.mark.parametrize("name", sorted(set(WHOLE)))
-def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
+@pytest.mark.parametrize("name", sorted(set(WHOLE))[::3])
+def test_both_accounts_of_a_backward_pass_agree_in_families(name):
     architecture = thinned(architecture_of(name))
     ledger = with_training(count(architecture), architecture, RunPlan())
     live = build(architecture)
@@ -120,8 +120,13 @@ def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
     assert found.agreement.exact, found.agreement
 
 
-@pytest.mark.parametrize("name", ["gpt3-small", "reformer-enwik8", "swin-t", "switch-base-8", "seq2seq-lstm"])
-@pytest.mark.parametrize("mode", ["train", "forward"])
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *(("gpt3-small", "train"), ("gpt3-small", "forward"), ("swin-t", "train"), ("reformer-enwik8", "forward")),
+        *(("seq2seq-lstm", "forward"), ("switch-base-8", "train")),
+    ],
+)
 def test_a_few_of_repeated_blocks_give_the_ledger_of_all(name, mode, monkeypatch) -> None:
     architecture = architecture_of(
         name, mode=mode, tokens=(256,) if name in {"gpt3-small", "reformer-enwik8"} else None
@@ -166,8 +171,7 @@ def test_what_is_kept_is_what_autograd_saves(name):
     assert sum(train(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
 
 
-LOOPS = [{"kind": kind} for kind in ("rnn", "lstm", "gru", "mamba", "rwkv_time")]
-LOOPS += [{"kind": "gru", "reset": "before"}]
+LOOPS = [{"kind": kind} for kind in ("gru", "mamba")]
 LOOPS += [
     {"kind": "retention", "heads": 2} | form for form in ({"form": "recurrent"}, {"form": "chunkwise", "chunk": 2})
 ]
@@ -319,7 +323,7 @@ def test_a_bad_utilisation_is_refused(bad):
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_is_timed_and_its_memory_was_predicted(optimizer, tmp_path):
     stages = [{"dim": 8, "depth": 2, "block": [FULL, MLP]}]
-    ledger = trained(tokens(stages=stages), tmp_path, optimizer=optimizer, trace=False, device="cpu")
+    ledger = trained(tokens(stages=stages), tmp_path, optimizer=optimizer, trace=False, device="cpu", runs=1)
     timing = ledger.timing
     assert timing.seconds > 0
     assert timing.peak_bytes == timing.predicted_peak_bytes
@@ -331,7 +335,7 @@ def test_a_step_is_timed_and_its_memory_was_predicted(optimizer, tmp_path):
 @pytest.mark.parametrize("how", [{"attention": "fused"}, {"dtype": "bfloat16"}])
 def test_what_a_device_does_in_other_kernels_takes_no_more_than_was_predicted(how, tmp_path):
     stages = [{"dim": 8, "depth": 2, "block": [FULL, MLP]}]
-    timing = trained(tokens(stages=stages), tmp_path, trace=False, device="cpu", **how).timing
+    timing = trained(tokens(stages=stages), tmp_path, trace=False, device="cpu", runs=1, **how).timing
     assert 0.9 * timing.predicted_peak_bytes < timing.peak_bytes <= timing.predicted_peak_bytes
 
 
