@@ -22,8 +22,7 @@ test-rest: $(VENV)/test ## run the cases that `make test` leaves out
 contract: $(VENV)/test ## hold a kind to its declarations, cheapest first: make contract KIND=sliding, or SPEC=my.yaml; ALL=1 for every case
 	$(BIN)/python -m pytest $(if $(SPEC),--spec=$(SPEC),--kind $(KIND)) $(if $(ALL),-n auto --dist worksteal --tier all,-x --tier quick)
 
-browser: $(VENV)/test ## install a headless Chromium from npm's registry, for `make test-browser`
-	$(PIP) -e '.[browser]'
+browser: $(VENV)/playwright ## install a headless Chromium from npm's registry, for `make test-browser`
 	npm install --silent --no-fund --no-audit --prefix $(VENV)/browser @sparticuz/chromium@$(CHROMIUM)
 	cd $(VENV)/browser && node --input-type=module -e 'import c from "@sparticuz/chromium"; console.log(await c.executablePath())' > path
 
@@ -49,7 +48,8 @@ release-check: $(VENV)/bin/python ## build wheel and sdist, check them, and run 
 	$(BIN)/twine check --strict build/dist/*
 	$(PYTHON) tools/test_versions.py --built build/dist/* --folder build/release
 
-test-all: test test-rest ## run every case
+test-all: $(VENV)/test ## run every case
+	$(BIN)/python -m pytest -n auto --dist worksteal --tier all
 
 lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated parts of the docs, the phrases of tools/prose.yaml
 	$(BIN)/ruff check .
@@ -94,9 +94,13 @@ $(VENV)/site: $(VENV)/installed
 	$(PIP) -e '.[site]'
 	@touch $@
 
-all-installed: $(VENV)/bin/python ## install for tests, lint and the site in one go
+$(VENV)/playwright: $(VENV)/test
+	$(PIP) -e '.[browser]'
+	@touch $@
+
+all-installed: $(VENV)/bin/python ## install for tests, lint, the site and a browser in one go
 	$(PIP) torch
-	$(PIP) -e '.[test,dev,site]'
-	@touch $(VENV)/installed $(VENV)/test $(VENV)/dev $(VENV)/site
+	$(PIP) -e '.[test,dev,site,browser]'
+	@touch $(VENV)/installed $(VENV)/test $(VENV)/dev $(VENV)/site $(VENV)/playwright
 
 .PHONY: help demo all-installed test release-check test-rest test-all contract test-versions test-newest test-ends test-oldest browser test-browser lint docs site bench
