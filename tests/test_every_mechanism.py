@@ -23,7 +23,7 @@ from contract import LargestTensor, OneStage, example, in_order, joined, make
 from growth import exponent, orders_at
 from specs import architecture_of
 from strategies import answers, as_yaml, exact, examples, place_for, placed, same_rows, spec_of
-from tiers import tiered_cases, tiered_examples
+from tiers import distinct_examples, tiered_cases, tiered_examples
 from whole_probe import kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Residual, tag_of
@@ -230,7 +230,7 @@ def test_macs_and_flops_of_every_row_are_the_trace_s(case):
     agree(case, 2, Residual(place="post") if case.component.residual is None else case.component.residual)
 
 
-@every_example_either_way
+@pytest.mark.parametrize(("component", "fused"), distinct_examples()[::3], ids=str)
 def test_macs_and_flops_of_every_row_are_the_trace_s_without_residual_or_batch(component, fused):
     grid = CASES[type(component)].grids[-1]
     agree(Case(component, place_for(component, grid, fused=fused)), 1, "none")

@@ -65,7 +65,7 @@ PRESETS = {
     *QUICK,
     *sorted(WHOLE)[::8],
     *("longformer-base-4096", "mamba-130m", "performer", "linear-transformer-cifar10", "etc-base", "nystromformer-512"),
-    *("mobilevit-s", "gshard-600b", "swinv2-b-w24-384", "mvitv2-b-32x3", "retnet-7b", "routing-lm", "llama3.2-3b"),
+    *("mobilevit-s", "gshard-600b", "swinv2-b-w24-384", "retnet-7b", "routing-lm", "llama3.2-3b"),
     *("axial-transformer-imagenet64", "seq2seq-lstm", "set-transformer", "mvitv2-b-hwin", "mixtral-8x22b"),
 }
 

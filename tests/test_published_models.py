@@ -210,9 +210,8 @@ def test_rows_of_stored_counts_have_kinds_by_hand(name, given, global_macs, loca
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("name", ["llama-3.2-1b", "mixtral-8x7b"])
-def test_kinds_of_a_small_build_are_those_of_the_spec(name):
-    config = Path(__file__).parent / "data" / "configs" / f"{name}.json"
+def test_kinds_of_a_small_build_are_those_of_the_spec():
+    config = Path(__file__).parent / "data" / "configs" / "llama-3.2-1b.json"
     found = counts(config, ["decode"])
     with_kinds(found["modes"], config)
     ours = msgspec.json.decode(written(found), type=RecordedCounts).ledger("decode", 5000, 1)
@@ -221,7 +220,7 @@ def test_kinds_of_a_small_build_are_those_of_the_spec(name):
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", RUN[:2])
 def test_kinds_of_stored_counts_are_those_of_a_small_build(name):
     config = config_of(name)
     modes = stored(config.with_suffix(".counts.json"))["modes"]
