@@ -54,17 +54,17 @@ def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
                         yield Case(component, place_for(component, grid, fused=way))
 
 
-# An error in an angle, a bias or an order of tokens shows where there are so many.
+# An error in an angle, a bias or an order of tokens shows where there are so many; and takes no more to be seen.
 MANY: Final = 8
+ENOUGH: Final = 64
 
 
 def stands_on(known: MechanismCase, number: int) -> tuple[Grid, ...]:
-    """The grids of an example: every third, and where none of these has many tokens the largest."""
+    """The grids of an example: every third, and the largest of `ENOUGH` tokens at most."""
     if not number:
         return known.grids
-    largest = max(known.grids, key=lambda grid: grid.total)
-    chosen = known.grids[-number % 3 :: 3]
-    return chosen if any(grid.total >= MANY for grid in chosen) else (*chosen, largest)
+    largest = max((grid for grid in known.grids if grid.total <= ENOUGH), key=lambda grid: grid.total)
+    return (*known.grids[-number % 3 :: 3], largest)
 
 
 def examples(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[tuple[Mixer, bool]]:
