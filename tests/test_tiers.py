@@ -1,21 +1,28 @@
 """What the quick tier chooses: every pair of factors, and something of everything."""
 
 import itertools
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import durations
 import tier
 from cases import CASES
 from cases.base import Case
-from selection import modules_of_tests, selection
+from selection import left_to_rest, modules_of_tests, selection
 from strategies import cases, examples
 from tiers import covering, marked, of_preset, options, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_files, preset_names
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+from plant_errors import planted_errors
 
 
 def quick(parameters: list[Any]) -> list[Any]:
@@ -103,6 +110,22 @@ def test_nothing_is_left_out_of_the_tests_that_have_every_example() -> None:
     one_by_one = [name for name in durations.recorded() if name.partition("[")[0] in durations.OF_ONE_CASE]
     assert one_by_one
     assert {name.partition("::")[0] for name in one_by_one} == {"test_golden.py"}
+
+
+# Seconds of CPU in the rest tier from which a test says what it catches there.
+SLOW = 15.0
+
+
+def test_a_slow_test_catches_a_planted_error_that_its_quick_cases_do_not(request: pytest.FixtureRequest) -> None:
+    """Its cases of the rest tier are counted where that tier runs."""
+    catches = yaml.safe_load((durations.FILE.parent / "slow_tests.yaml").read_text(encoding="utf-8"))
+    tests = {error.what: error.tests for error in planted_errors()}
+    for test, what in catches.items():
+        assert f"tests/{test.partition('::')[0]}" in tests[what]
+    left = Counter(durations.timed_as(item) for item in request.session.items if left_to_rest(item))
+    each = durations.recorded()
+    slow = {test for test, number in left.items() if number * each.get(test, 0) > SLOW}
+    assert slow <= catches.keys()
 
 
 def test_recorded_tests_are_there_and_those_that_ran_are_recorded_again(
