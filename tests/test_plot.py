@@ -219,7 +219,7 @@ def test_nothing_but_zeros_is_refused():
 
 def test_traced_points_lie_on_the_formula(tmp_path):
     target = tmp_path / "traced.csv"
-    stdout_of("plot", "vit-ti16", "--N", "49:196", "--device", "cpu", "--runs", "1", "-o", target)
+    stdout_of("plot", "vit-ti16", "--N", "49:196", "--device", "cpu", "-o", target)
     rows = [row for row in table_of(target) if row["traced_macs"]]
     assert len(rows) >= 2
     for row in rows:
