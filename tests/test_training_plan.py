@@ -160,7 +160,7 @@ def test_of_unlike_blocks_the_one_that_saves_most_comes_back():
 def test_tensor_parallelism_leaves_inputs_of_norms_and_first_maps_whole_and_sequence_parallelism_divides_them():
     outside = _kept(lambda row: not row.in_block)
     # two norms and their statistics, inputs of QKV and of the MLP
-    whole = _kept(lambda row: row.in_block and (row.role == "norm" or row.takes_input))
+    whole = _kept(lambda row: row.in_block and (row.role == "norm" or row.operation in {"qkv", "fc1"}))
     masks = BLOCKS * N * N  # one for all heads of a block, whole on every device
     inside = _kept(lambda row: row.in_block) - whole - masks
     assert whole > 4 * BLOCKS * 2 * N * D

@@ -38,7 +38,6 @@ from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
 from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import width_of
 from xfcost.ledger.training import MESH_FIELDS, AtUtilisation, DeviceMemory, Mesh, RunPlan, TrainingPlan, TrainingStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR
 from xfcost.spec.architecture import Architecture, Block, Part
@@ -263,11 +262,7 @@ class Holdings:
             share = 1 if whole and not (self.mesh.sequence_parallel and row.in_block) else self.mesh.tensor
             kept = row.figure("kept_bytes") or 0
             # masks that a block makes and saves are the same for all samples, and for all heads
-            made = row.tensors.makes if row.tensors is not None else ()
-            masks = sum(
-                one.elements * width_of(one.type, self.element) for one in made if one.once and one.type == "bool"
-            )
-            masks = min(masks * row.times, kept)
+            masks = 0 if row.training is None else min(row.training.kept_masks, kept)
             saved += Fraction(kept - masks, times * share) + Fraction(masks, times)
             if row.component in cores:
                 matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.mesh.tensor)

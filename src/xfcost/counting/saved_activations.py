@@ -333,6 +333,8 @@ class SavedActivations(NamedTuple):
 
     saved: dict[str, int]
     operands: dict[str, int]
+    masks: dict[str, int]
+    """Those of the saved bytes that are masks, the same for all samples and heads."""
 
 
 def saved_activations(ledger: Ledger, architecture: Architecture) -> SavedActivations | None:
@@ -368,6 +370,7 @@ class _RowBytes(NamedTuple):
 
     saved: Counter[str]
     operands: Counter[str]
+    masks: Counter[str]
 
 
 class _Following:
@@ -382,6 +385,7 @@ class _Following:
             self.rows[row.component].append(row)
         self.saved: Counter[str] = Counter({row.path: 0 for row in ledger.rows})
         self.operands: Counter[str] = Counter(self.saved)
+        self.masks: Counter[str] = Counter(self.saved)
 
     def found(self) -> SavedActivations:
         """By row, over all blocks."""
@@ -390,7 +394,7 @@ class _Following:
             memory = self._stream(stream, memory)
         if self.architecture.head is not None and memory is not None:
             self._part(self.architecture.head, memory, None)
-        return SavedActivations(dict(self.saved), dict(self.operands))
+        return SavedActivations(dict(self.saved), dict(self.operands), dict(self.masks))
 
     def _stream(self, stream: Stream, memory: Storage | None) -> Storage:
         x = Storage(self._raw(stream))
@@ -434,7 +438,7 @@ class _Following:
             if (index, state) not in numbers:
                 after = Storage(state.stream) if ran else x  # the first one marks its input as saved
                 reads = None if state.memory is None else Storage(state.memory)
-                costs = _RowBytes(Counter(), Counter())
+                costs = _RowBytes(Counter(), Counter(), Counter())
                 for part in stage.blocks[index].parts:
                     after = self._run(costs, part, after, reads)
                 numbers[index, state] = len(ran), _state(after, reads)
@@ -446,13 +450,14 @@ class _Following:
             recomputed = 0 if stage.exit else times  # a reversible stage saves nothing inside its blocks
             self._add(ran[number].saved, self.saved, recomputed)
             self._add(ran[number].operands, self.operands, times)
+            self._add(ran[number].masks, self.masks, recomputed)
         if memory is not None and held is not None:
             memory.saved = held.saved
         return Storage(stream) if ran else x
 
     def _part(self, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None) -> Storage:
         """A component that runs once."""
-        return self._run(_RowBytes(self.saved, self.operands), part, x, memory, second)
+        return self._run(_RowBytes(self.saved, self.operands, self.masks), part, x, memory, second)
 
     def _run(
         self, costs: _RowBytes, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None
@@ -478,8 +483,8 @@ class _Following:
             self._add(run.saved, costs.saved, 1)
             self._add(run.operands, costs.operands, 1)
             return run.output
-        self._add({f"{part.path}.{name}": amount for name, amount in tape.saved.items()}, costs.saved, 1)
-        self._add({f"{part.path}.{name}": amount for name, amount in tape.operands.items()}, costs.operands, 1)
+        for found, to in zip((tape.saved, tape.operands, tape.masks), costs, strict=True):
+            self._add({f"{part.path}.{name}": amount for name, amount in found.items()}, to, 1)
         output = tape.storage_of(y[0] if isinstance(y, tuple) else y)
         self.states.keep(tape)
         return output

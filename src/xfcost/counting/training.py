@@ -78,7 +78,8 @@ def with_closed_activations(ledger: Ledger, architecture: Architecture) -> Ledge
 
     def known(row: Operation) -> Operation:
         figures = row.training or TrainingFigures()
-        figures = msgspec.structs.replace(figures, kept_bytes=found.saved[row.path])
+        kept, masks = found.saved[row.path], found.masks[row.path]
+        figures = msgspec.structs.replace(figures, kept_bytes=kept, kept_masks=masks)
         return msgspec.structs.replace(row, training=figures)
 
     return msgspec.structs.replace(ledger, rows=tuple(map(known, ledger.rows)))

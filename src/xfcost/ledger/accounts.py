@@ -75,6 +75,8 @@ class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
     traced_backward_macs: int | None = None
     kept_bytes: int | None = None
     """Saved activations of all its blocks; those that an earlier row saved already are not counted again."""
+    kept_masks: int = 0
+    """Those of them in closed form that are masks, the same for all samples and heads."""
 
 
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)

@@ -82,7 +82,8 @@ def with_backward(
         closed, walked = row.figure("kept_bytes"), kept.get(row.path, 0)
         if closed is not None and closed != walked:
             differences.append({"path": row.path, "quantity": "kept_bytes", "counted": closed, "traced": walked})
-        figures = TrainingFigures(saved_macs=saved, traced_backward_macs=later, kept_bytes=walked)
+        known = row.training or TrainingFigures(saved_macs=saved)
+        figures = msgspec.structs.replace(known, traced_backward_macs=later, kept_bytes=walked)
         rows.append(msgspec.structs.replace(row, training=figures))
         if macs != [block_macs - saved, *(block_macs,) * (row.times - 1)]:
             counted = row.times_over("backward_macs")

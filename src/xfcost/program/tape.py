@@ -63,6 +63,8 @@ class Tape(Operations):
         """Bytes that autograd saves, by row; a storage counts where it is saved first."""
         self.operands: Counter[str] = Counter()
         """Bytes of the tensors that enter and leave the leaves of a row, each once in a call."""
+        self.masks: Counter[str] = Counter()
+        """Those of the saved bytes that are masks, the same for all samples and heads."""
         self._now: _Call | None = None
         self._backward: Counter[str] = Counter()
         self._steps: Number = None
@@ -481,7 +483,9 @@ class Tape(Operations):
             if not one.storage.held and not one.storage.saved:
                 one.storage.saved = True
                 each = one.storage.elements * width_of(one.storage.type, self.element)
-                self.saved[path] += each * (steps if one.storage.of_step else 1)
+                each *= steps if one.storage.of_step else 1
+                self.saved[path] += each
+                self.masks[path] += each if one.once and one.storage.type == "bool" else 0
         seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
         each = sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
         self.operands[path] += each * steps
