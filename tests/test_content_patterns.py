@@ -20,8 +20,8 @@ from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sorting import Lsh, Sinkhorn
 from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.routing import DECAY
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.shared.clusters import DECAY
 
 # `--kind` of one of these selects this file
 KINDS = ("lsh", "routing", "sinkhorn", "deformable")

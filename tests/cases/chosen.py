@@ -154,8 +154,8 @@ def routing_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Froze
     module.distances.centroids_HCK.copy_(F.normalize(q_1CI[0].unflatten(-1, (heads, -1)).transpose(0, 1), dim=-1))
     chosen = {}
     for name in ("choose", "choose_keys"):
-        leaf = getattr(module, name)
-        if leaf is not None:
+        if hasattr(module, name):
+            leaf = getattr(module, name)
             leaf.register_forward_hook(lambda _, __, output, name=name: chosen.update({name: output}))
     module(middle_CD[torch.arange(tokens) % count][None] + blur_1ND)
     for name, choice in chosen.items():

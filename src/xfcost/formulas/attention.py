@@ -58,24 +58,10 @@ MaskKind = Literal["causal", "groups", "held"]
 """A mask made in every pass, one for all groups or one for each; or a buffer, or nothing at all."""
 
 
-def masks_of_groups(groups: Number, queries: Number, keys: Number) -> Tensors:
-    """The masks of a fused kernel, one for each group: a row outside the stream."""
-    return Tensors((), (Tensor(OUTPUT, (groups, queries, keys), "bool", once=True, constant=True),), beside=True)
-
-
 def masked(entries: Shape, mask: Shape) -> Tensors:
     """The row before, some of its `entries` replaced: the mask itself is saved."""
     makes = (Tensor("mask", mask, "bool", once=True),)
     return Tensors((Tensor(BEFORE, entries),), (Tensor(OUTPUT, entries),), (), makes)
-
-
-def with_mask(row: Operation, mask: Tensor) -> Operation:
-    """`row`, a fused core, which reads a `mask` too, and saves it in the queries' type."""
-    if row.tensors is None or not row.fused:
-        return row
-    made = Tensor("mask", mask.shape, once=mask.once)
-    tensors = msgspec.structs.replace(row.tensors, reads=(*row.tensors.reads, mask), makes=(*row.tensors.makes, made))
-    return msgspec.structs.replace(row, tensors=tensors)
 
 
 class DenseAttention(msgspec.Struct, frozen=True):

@@ -164,13 +164,6 @@ def elementwise(
     return Operation(path=path, title=title, flops=flops, tensors=tensors, **attributes)
 
 
-def l2_normalize(path: str, vectors: Number, width: Number, **attributes: Any) -> Operation:
-    """x / max(‖x‖, ε) of `vectors` of `width`, queries and keys: the norm, a clamp, a division."""
-    step_row = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
-    flops = vectors * (width * step_row + FLOPS_PER_ELEMENT["clamp"])
-    return Operation(path=path, title="Queries and keys of length 1", flops=flops, **attributes)
-
-
 # The rotated keys; the queries have the row's own name.
 ROTATED_KEYS: Final = "rotary keys"
 

@@ -26,7 +26,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "kernel": ("kernel:Kernel", "kernel:KernelAttention"),
         "compressive": ("relative:Compressive", None),
         "low_rank": ("low_rank:LowRank", None),
-        "routing": ("routing:Routing", "routing:RoutingAttention"),
+        "routing": ("routing:Routing", None),
         "nystrom": ("low_rank:Nystrom", None),
         "compressed": ("spatial_reduction:Compressed", None),
         "funnel": ("funnel:Funnel", None),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
-from xfcost.formulas.attention import DenseAttention, attention_of, masks_of_groups, with_mask
 from xfcost.formulas.banded_attention import squares
 from xfcost.formulas.component import (
     ComponentError,
@@ -17,18 +16,19 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import ApproximatelyCausalMixer
-from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
-from xfcost.formulas.tensors import copied, view
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors, merged_heads
+from xfcost.mechanisms.window import normalized
+from xfcost.program.attention import attend, compared_mask, fixed_mask, join_heads, split_heads
+from xfcost.program.leaves import Distances, Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 
 class Clusters(NamedTuple):
@@ -40,7 +40,7 @@ class Clusters(NamedTuple):
     reads: str
 
 
-class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"):
+class Routing(Program, ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"):
     """Routing Transformer (Roy et al. 2021, §4.1): attention inside k clusters of w tokens, found by online k-means.
 
     N tokens, width d, H heads that are routed, d_k their width. Every cluster takes the w queries and the w keys that
@@ -73,6 +73,20 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
 
     short_name = "Routing attention"
     content_selects_tokens: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "average": "Mean over the clusters of a token",
+        "choose": "Nearest queries of every cluster",
+        "choose_keys": "Nearest keys of every cluster",
+        "cut": "Pad queries to whole blocks",
+        "distances": "Distances to the centroids",
+        "gather": "Gather the clusters' queries, keys, values",
+        "join": "Local and routed heads beside each other",
+        "look": "Blocks of keys, values and their neighbours",
+        "memory_keys": "Memory keys",
+        "memory_values": "Memory values",
+        "normalize": "Queries and keys of length 1",
+        "qv": "Q = K, V projections",
+    }
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
     clusters: Annotated[Length | None, Letter("k")] = None
@@ -127,109 +141,58 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         names = ("scores", "mask", "softmax", "weighted_sum", "attention")
         return Observed(unread=dict.fromkeys(names, -self.memories()))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, width = place.grid.total, place.dim, self.head_width(place.dim)
-        inner = (self.heads - self.local_heads) * width
-        projected = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        if self.shared_qk:
-            projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
-        yield on_raw_input(projected)
-        count, window, *_ = self.sizes(place.grid)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        width, bias = self.head_width(place.dim), self.projection_bias
         heads = self.heads - self.local_heads
-        t = _RoutingTensors(place.grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
-        yield from self._assigned(width, t)
-        yield from self._attended(place, width, t)
+        name, parts = ("qv", 2) if self.shared_qk else ("qkv", 3)
+        projected = t.linear(name, x, parts * heads * width, bias=bias).chunk(parts, -1)
+        *sides, v = (split_heads(part, heads) for part in projected)
+        y = self._routed(t, sides, v, place)
         if self.local_heads:
-            yield from self._local(place, width)
-            title, both = "Local and routed heads beside each other", n * self.heads * width
-            yield move("join", title, both, tensors=t.join(self.local_heads * width))
-        yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
+            inner = self.local_heads * width
+            local = t.linear("local_qkv", x, 3 * inner, bias=bias, title="Q, K, V projections (local)")
+            y = t.leaf("join", heads_beside, self._local(t, local, place), y)
+        return t.linear("out", join_heads(y), place.dim, bias=bias)
 
-    def _assigned(self, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
-        """Assignment of queries and keys to clusters."""
-        heads, sides = self.heads - self.local_heads, len(t.sides)
-        vectors = sides * t.tokens * heads
-        writes = tuple(t.vectors(name) for name in (OUTPUT, _UNIT_KEYS)[:sides])
-        lengths = Tensor("lengths", (2, sides, t.tokens, t.heads))
-        tensors = Tensors((t.vectors(BEFORE),) * sides, writes, (Saved(BEFORE),), (lengths,))
-        yield l2_normalize("normalize", vectors, width, tensors=tensors)
-        distance_count = vectors * t.clusters
-        # No gradient passes
-        reads = tuple(t.vectors(name) for name in (BEFORE, _UNIT_KEYS)[:sides])
-        tensors = Tensors(reads, tuple(t.distances(name) for name in (OUTPUT, _KEY_DISTANCES)[:sides]))
-        distances = matmul("distances", "Distances to the centroids", distance_count * width, tensors=tensors)
+    def _routed(self, t: Operations, sides: Sequence[Tensor], v: Tensor, place: Place) -> Tensor:
+        """Attention inside clusters, of queries and keys, or of queries that are the keys: (B, H, N, K)."""
+        count, window, *_ = clusters = self.sizes(place.grid)
+        heads, entries = v.shape[1], len(sides) * place.grid.total * v.shape[1] * count
+        units = [t.leaf("normalize", normalized, part) for part in sides]
         # they decide what is read, which has no gradient
-        yield with_gradient_operands(
-            msgspec.structs.replace(
-                distances, attention_entries=distance_count, matrix=matrix(distance_count), heads=heads
-            ),
-            0,
-        )
-        lists = heads * t.clusters
-        tensors = Tensors((t.distances(BEFORE),), (t.chosen(OUTPUT),))
-        yield sort("choose", "Nearest queries of every cluster", lists, t.tokens, tensors=tensors)
+        facts = {"attention_entries": entries, "matrix": matrix(entries), "heads": heads}
+        near = [t.run("distances", Distances(count, len(sides)), unit, **facts) for unit in units]
+        at_q, at_k = t.leaf("choose", nearest, near[0], options={"window": window}), None
         if not self.shared_qk:
-            tensors = Tensors((t.distances(_KEY_DISTANCES),), (t.chosen(OUTPUT),))
-            yield sort("choose_keys", "Nearest keys of every cluster", lists, t.tokens, tensors=tensors)
+            at_k = t.leaf("choose_keys", nearest, near[1], options={"window": window})
+        at_k, keys = (at_q, units[0]) if at_k is None else (at_k, sides[1])
+        q, k, v = (t.leaf("gather", gathered, part, at) for part, at in ((sides[0], at_q), (keys, at_k), (v, at_k)))
+        if memories := self.memories():
+            shape = (heads, count, memories, v.shape[-1])
+            k, v = (
+                t.leaf(name, memory_first, part, weights=(Weight(shape, "standard"),))
+                for name, part in (("memory_keys", k), ("memory_values", v))
+            )
+        # clusters of all heads side by side
+        parts = (part.flatten(1, 2) for part in (q, k, v))
+        mixing = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": window, "heads": heads}
+        mask = self._mask(t, at_q, at_k, heads)
+        y = attend(
+            t, *parts, fused=place.fused, pairs=self._cluster_pairs(clusters), mixing=mixing, mask=mask,
+            other_entries=entries,
+        )  # fmt: skip
+        options = {"tokens": place.grid.total}
+        return t.leaf("average", averaged, y.unflatten(1, (heads, count)), at_q, options=options)
 
-    def _attended(self, place: Place, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
-        """Attention inside the clusters, and the mean over a token's clusters."""
-        n, heads, clusters = place.grid.total, self.heads - self.local_heads, self.sizes(place.grid)
-        places = heads * clusters.count * clusters.window
-        yield from self._gathered(clusters, heads * width, t)
-        mixing = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
-        masked = bool(self.causal) or self.shared_qk
-        if masked and place.fused:
-            yield Operation(path="mask", title="Mask", symbol="mask", tensors=t.mask, **mixing)
-        core = DenseAttention(
-            queries=clusters.window,
-            keys=clusters.window + self.memories(),
-            groups=clusters.count,
-            heads=heads,
-            inner=heads * width,
-            pairs=self._cluster_pairs(clusters),
-            mixing=clusters.mixing,
-            reads=clusters.reads,
-            fused=place.fused,
-            masked=masked,
-            other_entries=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
-            operands=t.operands,
-            gathered=True,
-            gathered_queries=True,
-            mask_kind="held",
-        )
-        for row in (t.core(row, has_mask=masked) for row in core.rows()):
-            yield msgspec.structs.replace(row, **mixing) if row.mixes else row
-        add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
-        counts = Tensor("counts", (t.tokens, t.heads))
-        reads = (t.members(BEFORE), t.chosen("choose"))
-        tensors = Tensors(reads, (t.vectors(OUTPUT),), (Saved("choose"),), (counts,))
-        yield Operation(
-            path="average",
-            title="Mean over the clusters of a token",
-            flops=places * (width + 1) * add + n * heads * (FLOPS_PER_ELEMENT["clamp"] + width * divide),
-            moved=places * (width + 1),
-            tensors=tensors,
-        )
-
-    def _gathered(self, clusters: Clusters, inner: Number, t: _RoutingTensors) -> Iterator[Operation]:
-        """Queries, keys and values of the clusters, and memory keys and values."""
-        moved = clusters.count * clusters.window * inner
-        # What is gathered is saved, and the places; shared queries are keys once they have length 1
-        at_q, at_k = t.sides[0], t.sides[-1]
-        keys = "normalize" if t.shared else t.projected
-        pairs = ((t.projected, at_q), (keys, at_k), (t.projected, at_k))
-        reads = tuple(one for name, at in pairs for one in (t.vectors(name), t.chosen(at)))
-        writes = tuple(t.members(name) for name in (OUTPUT, _GATHERED_KEYS, _GATHERED_VALUES))
-        tensors = Tensors(reads, writes, tuple(Saved(each.name) for each in reads))
-        yield move("gather", "Gather the clusters' queries, keys, values", 3 * moved, tensors=tensors)
-        if self.memories():
-            learned = clusters.count * self.memories() * inner
-            for what in ("keys", "values"):
-                members = (t.clusters, t.window, t.inner)
-                tensors = copied(members, (t.clusters, t.window + t.memories, t.inner), f"gathered {what}")
-                facts = {"params": learned, "tensors": tensors}
-                yield move(f"memory_{what}", f"Memory {what}", moved + learned, **facts)
+    def _mask(self, t: Operations, at_q: Tensor, at_k: Tensor, heads: Number) -> Callable[..., Tensor] | None:
+        """Shuts later keys (causal), and the query itself (shared), unless it is the only key."""
+        if not self.causal and not self.shared_qk:
+            return None
+        query = at_q.flatten(1, 2)
+        key = query if self.shared_qk else at_k.flatten(1, 2)
+        options = {"memories": self.memories(), "causal": bool(self.causal), "shared": self.shared_qk}
+        mask = compared_mask(t, unread, (), query, key, **options)
+        return lambda scores, **facts: mask(scores, **facts | {"heads": heads})
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
         """Pairs per head of all clusters, memory keys among them; None where they depend on the content."""
@@ -240,44 +203,22 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         self_pairs = 1 if self.causal else 1 - lesser(1, w - 1)
         return clusters.count * (other_pairs + (learned if self.memories() else self_pairs))
 
-    def _local(self, place: Place, width: Number) -> Iterator[Operation]:
-        """The local heads: blocks and their neighbours."""
-        n, block, block_count = place.grid.total, self.block(), 2 if self.causal else 3
-        inner, padded = self.local_heads * width, round_up(place.grid.total, block)
-        yield on_raw_input(
-            linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
-        )
-        t = _LocalTensors(n, padded // block, block, block_count, self.local_heads, inner)
-        more = padded * inner * lesser(1, padded - n)
-        reads, writes = (t.tokens, t.inner), (t.padded, t.inner)
-        tensors = view(reads, writes) if reads == writes else copied(reads, writes)
-        yield move("local_cut", "Pad queries to whole blocks", more, tensors=tensors)
-        storage = (t.padded + (t.blocks - 1) * t.block) * t.inner
-        blocks = tuple(Tensor(name, t.keys, storage=storage) for name in (OUTPUT, _VALUES))
-        tensors = Tensors((Tensor("local_qkv", reads),) * 2, blocks)
-        yield move(
-            "local_look",
-            "Blocks of keys, values and their neighbours",
-            2 * (padded + (block_count - 1) * block) * inner,
-            tensors=tensors,
-        )
-        mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
-        if place.fused:
-            masks = masks_of_groups(t.groups, t.block, t.blocks * t.block)
-            facts = mixing | {"reads_tokens": block_count * block, "tensors": masks}
-            yield Operation(path="local_mask", title="Mask (local)", **facts)
-        core: dict[str, Any] = {
-            "queries": block,
-            "keys": block_count * block,
-            "groups": padded // block,
-            "pairs": self._local_pairs(n),
-        }
-        core |= {"heads": self.local_heads, "inner": inner, "prefix": "local_", "masked": True}
-        # The fused kernel takes blocks as samples, which copies what overlaps
-        overlapping = merged_heads(t.keys, t.groups, t.keys[1])
-        core |= {"operands": t.operands, "fused_copies": (None, overlapping, overlapping)}
-        core |= {"mask_kind": "groups" if place.fused else "held"}
-        yield from (t.core(row) for row in attention_of(self, place, **core, **mixing))
+    def _local(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        """Attention of each block to itself and its neighbours: (B, N, 3·H·K) -> (B, H, N, K)."""
+        n, block, after = place.grid.total, self.block(), 0 if self.causal else 1
+        padded, blocks, part = round_up(n, block), 2 + after, t.part("local")
+        q, k, v = (split_heads(one, self.local_heads) for one in x.chunk(3, -1))
+        look = {"block": block, "before": 1, "more": padded - n, "after": after}
+        q = part.leaf("cut", in_blocks, q, options=look | {"before": 0, "after": 0})
+        k, v = (part.leaf("look", in_blocks, one, options=look) for one in (k, v))
+        mixing = {"mixing": "local", "reads": f"{blocks}·b"}
+        options = {"tokens": n, "block": block, "after": after, "causal": bool(self.causal)}
+        shape = (padded // block, 1, block, blocks * block)
+        shut = Weight(shape, Worked("clusters:beside_block", options), "shut", learns=False)
+        part = t.part("local", "local")
+        mask = fixed_mask(part, shut)
+        y = attend(part, q, k, v, fused=place.fused, pairs=self._local_pairs(n), mixing=mixing, mask=mask)
+        return y.transpose(1, 2).flatten(2, 3).narrow(2, 0, n)
 
     def _local_pairs(self, n: Number) -> Number:
         """Pairs per local head: inside n // b blocks and a shorter last one, and between neighbours."""
@@ -309,110 +250,58 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             )
 
 
-# Beside the rows' first outputs.
-_UNIT_KEYS: Final = "keys of length 1"
-_KEY_DISTANCES: Final = "distances of the keys"
-_GATHERED_KEYS: Final = "gathered keys"
-_GATHERED_VALUES: Final = "gathered values"
-_VALUES: Final = "values and their neighbours"
+def nearest(t: Functions, near: Tensor, *, window: int) -> Tensor:
+    """The tokens nearest to each centroid: (B, H, N, C) -> (B, H, C, W)."""
+    _, indices = near.mT.topk(window, -1)
+    return indices
 
 
-class _RoutingTensors(NamedTuple):
-    """N `tokens`, h routed `heads` of the width `inner` together; k `clusters` of w tokens and m memory keys each."""
-
-    tokens: Number
-    clusters: Number
-    window: Number
-    memories: Number
-    heads: Number
-    inner: Number
-    shared: bool
-
-    @property
-    def projected(self) -> str:
-        return "qv" if self.shared else "qkv"
-
-    def vectors(self, name: str) -> Tensor:
-        return Tensor(name, (self.tokens, self.inner))
-
-    def distances(self, name: str) -> Tensor:
-        return Tensor(name, (self.heads, self.tokens, self.clusters), constant=True)
-
-    def chosen(self, name: str) -> Tensor:
-        return Tensor(name, (self.heads, self.clusters, self.window), "int64", constant=True)
-
-    def members(self, name: str) -> Tensor:
-        return Tensor(name, (self.clusters, self.window, self.inner))
-
-    def _mask(self, name: str) -> Tensor:
-        shape = (self.heads, self.clusters, self.window, self.window + self.memories)
-        return Tensor(name, shape, "bool", constant=True)
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """The rows that choose queries and keys."""
-        return ("choose",) if self.shared else ("choose", "choose_keys")
-
-    @property
-    def operands(self) -> tuple[str, str, str]:
-        """Queries, keys and values of the clusters."""
-        return ("gather", *(("memory_keys", "memory_values") if self.memories else (_GATHERED_KEYS, _GATHERED_VALUES)))
-
-    @property
-    def mask(self) -> Tensors:
-        """Of a fused kernel, from the places."""
-        places = tuple(self.chosen(at) for at in self.sides)
-        return Tensors(places, (self._mask(OUTPUT),), beside=True)
-
-    def core(self, row: Operation, *, has_mask: bool) -> Operation:
-        """`row` of the core: every sample has masks of its own, and no heads are joined after it."""
-        if row.tensors is None:
-            return row
-        if row.path == "mask":
-            reads = (*row.tensors.reads, *(self.chosen(at) for at in self.sides))
-            tensors = msgspec.structs.replace(row.tensors, reads=reads, makes=(self._mask("masks"),))
-        else:
-            tensors = msgspec.structs.replace(row.tensors, rearranged=None)
-        row = msgspec.structs.replace(row, tensors=tensors)
-        return with_mask(row, self._mask("mask")) if has_mask else row
-
-    def join(self, local: Number) -> Tensors:
-        """Local heads, of the width `local` together, before the routed ones."""
-        reads = (Tensor(BEFORE, (self.tokens, local)), self.vectors("average"))
-        return Tensors(reads, (Tensor(OUTPUT, (self.tokens, local + self.inner)),))
+def gathered(t: Functions, x: Tensor, chosen: Tensor) -> Tensor:
+    """The tokens of each cluster: (B, H, N, K), (B, H, C, W) -> (B, H, C, W, K)."""
+    index = chosen.flatten(2).unsqueeze(-1).expand(-1, -1, -1, x.shape[-1])
+    return x.gather(2, index).unflatten(2, chosen.shape[2:])
 
 
-class _LocalTensors(NamedTuple):
-    """N `tokens` in G `groups` of b, which read `blocks` blocks each; h local `heads` of the width `inner` together."""
+def memory_first(t: Functions, x: Tensor, memory: Tensor) -> Tensor:
+    """Learned keys (or values) of each cluster, before those of its tokens: (B, H, C, W, K) -> (B, H, C, M, K)."""
+    return t.cat([memory.expand(x.shape[0], -1, -1, -1, -1), x], 3)
 
-    tokens: Number
-    groups: Number
-    block: Number
-    blocks: Number
-    heads: Number
-    inner: Number
 
-    @property
-    def padded(self) -> Number:
-        return self.groups * self.block
+def unread(t: Functions, at_q: Tensor, at_k: Tensor, *, memories: int, causal: bool, shared: bool) -> Tensor:
+    """What a query of a cluster does not read, of tokens at these places: (B, C, W), (B, C, W) -> (B, C, W, M)."""
+    query, key = at_q.unsqueeze(-1), at_k.unsqueeze(-2)
+    if not shared:
+        shut = key > query
+    else:
+        itself = t.eq(key, query)
+        shut = key >= query if causal else itself
+        if not memories:
+            others = shut.logical_not().any(-1).unsqueeze(-1)
+            shut = shut.logical_and(others.logical_or(itself.logical_not()))
+    return t.pad(shut, -1, before=memories) if memories else shut
 
-    @property
-    def keys(self) -> tuple[Number, ...]:
-        return self.groups, self.blocks * self.block, self.inner
 
-    @property
-    def operands(self) -> tuple[str, str, str]:
-        """Queries, keys and values of the blocks."""
-        return "local_cut", "local_look", _VALUES
+def averaged(t: Functions, y: Tensor, chosen: Tensor, *, tokens: int) -> Tensor:
+    """Each token's mean over the clusters that it is in, zero if in none: (B, H, C, W, K) -> (B, H, N, K)."""
+    y, index = y.flatten(2, 3), chosen.flatten(2)
+    batch, heads, places, width = y.shape
+    total = t.zeros(batch, heads, tokens, width, like=y)
+    total = total.scatter_add(2, index.unsqueeze(-1).expand(-1, -1, -1, width), y)
+    counts = t.zeros(batch, heads, tokens, like=y).scatter_add(2, index, t.ones(batch, heads, places, like=y))
+    return total / counts.clamp(min=1).unsqueeze(-1)
 
-    def core(self, row: Operation) -> Operation:
-        """`row` of the core: blocks, heads and samples of overlapping keys and values are merged by a copy."""
-        if row.tensors is None:
-            return row
-        merged = merged_heads(self.keys, self.groups, self.keys[1], self.heads)
-        saves = row.tensors.saves
-        if not row.fused:
-            saves = tuple(
-                msgspec.structs.replace(one, copied=merged) if one.name in self.operands[1:] else one for one in saves
-            )
-        return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=saves, rearranged=None))
+
+def in_blocks(t: Functions, x: Tensor, *, block: int, before: int, more: int, after: int) -> Tensor:
+    """Blocks with `before` and `after` neighbours, a view of padded tokens: (B, H, N, K) -> (B, G, H, R, K).
+
+    `more` padding tokens fill the last block.
+    """
+    sides = before * block, more + after * block
+    if any(sides):
+        x = t.pad(x, 2, before=sides[0], after=sides[1])
+    return x.unfold(2, (before + 1 + after) * block, block).permute(0, 2, 1, 4, 3)
+
+
+def heads_beside(t: Functions, local: Tensor, routed: Tensor) -> Tensor:
+    """Local heads before the routed ones: (B, H, N, K), (B, H', N, K) -> (B, H + H', N, K)."""
+    return t.cat([local, routed], 1)

@@ -363,6 +363,21 @@ class TokenOfMemory(NamedTuple):
         return t.zeros(batch, 1, width)
 
 
+class Distances(NamedTuple):
+    """Cosines to the centroids of clusters: (B, H, N, K) -> (B, H, N, C). They only choose tokens: no gradient passes.
+
+    Those to one centroid lie beside each other, for the search. Training moves the centroids towards all `sides`, which
+    are queries and keys, or both in one.
+    """
+
+    count: Number
+    sides: int
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        heads, _, width = x.shape[1:]
+        return (t.held(heads, self.count, width) @ x.detach().mT).mT
+
+
 class Made(NamedTuple):
     """A tensor of integers or truth values."""
 

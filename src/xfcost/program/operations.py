@@ -42,6 +42,7 @@ class Functions(Protocol):
         """Zeros around the last axes, as torch.nn.functional.pad has them."""
 
     def zeros(self, *shape: Number, like: Tensor) -> Tensor: ...
+    def ones(self, *shape: Number, like: Tensor) -> Tensor: ...
     def pad(
         self, x: Tensor, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0, value: float = 0.0
     ) -> Tensor:  # fmt: skip

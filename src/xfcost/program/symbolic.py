@@ -70,6 +70,7 @@ class Tensor(Protocol):
     def any(self, dim: int) -> Self: ...
     def topk(self, k: int, dim: int) -> tuple[Self, Self]: ...
     def gather(self, dim: int, index: Self) -> Self: ...
+    def scatter_add(self, dim: int, index: Self, src: Self) -> Self: ...
     def logical_not(self) -> Self: ...
     def logical_or(self, other: Self) -> Self: ...
     def logical_and(self, other: Self) -> Self: ...
@@ -290,6 +291,12 @@ class Symbolic:
         old = zip((*[1] * new, *self.shape), (*[0] * new, *self.strides), shape, strict=True)
         return self.view_of(shape, [step if size == wanted else 0 for size, step, wanted in old])
 
+    def detach(self) -> Symbolic:
+        """The same memory, where no gradient passes."""
+        same = self.view_of(self.shape, self.strides)
+        same.learns = False
+        return same
+
     # ── work ──
 
     def __neg__(self) -> Symbolic:
@@ -378,6 +385,11 @@ class Symbolic:
     def gather(self, dim: int, index: Symbolic) -> Symbolic:
         result = self.tape.call("aten::gather", (self, index), index.shape)
         self.tape.save(result, self, index)
+        return result
+
+    def scatter_add(self, dim: int, index: Symbolic, src: Symbolic) -> Symbolic:
+        result = self.tape.call("aten::scatter_add", (self, dim, index, src), self.shape)
+        self.tape.save(result, index)
         return result
 
     def softmax(self, dim: int) -> Symbolic:

@@ -259,6 +259,8 @@ class Tape(Operations):
     def zeros(self, *shape: Number, like: Any = None, type_: Type = "model") -> Symbolic:
         return Symbolic(self, shape, Storage(prod(shape), type_), learns=False)
 
+    ones = zeros
+
     def repeat_interleave(self, x: Symbolic, repeats: int, dim: int) -> Symbolic:
         axis = dim % x.ndim
         shape = (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :])
@@ -301,7 +303,9 @@ class Tape(Operations):
         return self._padded(x, tuple(shape), before, after)
 
     def _padded(self, x: Symbolic, shape: Shape, *zeros: Number) -> Symbolic:
-        return self.call("aten::constant_pad_nd", (x,), shape) if any(zeros) else x.view_of(shape, x.strides)
+        if not any(zeros):
+            return x.view_of(shape, x.strides)
+        return self.call("aten::constant_pad_nd", (x,), shape, type_=x.storage.type)
 
     def filled(self, like: Symbolic, shape: Shape, value: float) -> Symbolic:
         constant = self.made(shape, like)

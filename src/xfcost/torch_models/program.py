@@ -26,6 +26,7 @@ from xfcost.program.leaves import (
     Act,
     Bookkeeping,
     BucketBias,
+    Distances,
     ExpertLinear,
     Function,
     FusedAttention,
@@ -47,7 +48,7 @@ from xfcost.program.leaves import (
 from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Symbolic
 from xfcost.program.tape import Program, Tape
-from xfcost.torch_models.shared import attention, cache, convolution, experts, leaves, norms, windows
+from xfcost.torch_models.shared import attention, cache, clusters, convolution, experts, leaves, norms, windows
 from xfcost.torch_models.shared.recurrence import Loops, asks_shapes_alone
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
@@ -126,6 +127,10 @@ class Functions(Loops):
     @staticmethod
     def zeros(*shape: int, like: Tensor) -> Tensor:
         return like.new_zeros(shape)
+
+    @staticmethod
+    def ones(*shape: int, like: Tensor) -> Tensor:
+        return like.new_ones(shape)
 
     repeat_interleave = staticmethod(torch.repeat_interleave)
     embedding = staticmethod(F.embedding)
@@ -226,6 +231,7 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Window: lambda leaf, x: cache.ConvState(x.shape[0], leaf.taps, x.shape[-1], dilation=leaf.dilation),
     State: lambda leaf, *new: cache.RecurrentState(*(one.shape for one in new), starts=leaf.starts),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),
+    Distances: lambda leaf, x: clusters.Distances(x.shape[1], leaf.count, x.shape[-1], leaf.sides),
     HeadConv: lambda leaf, _: attention.HeadConvolution(leaf.heads, leaf.size),
     IntervalMask: lambda leaf, *_: named(leaf.worked.function)(**leaf.worked.options),
     TalkingHeads: lambda leaf, _: attention.TalkingHeads(leaf.heads, leaf.heads),
