@@ -55,7 +55,7 @@ def of_torch(architecture: Architecture) -> Bytes:
 
 def declared(architecture: Architecture) -> Bytes:
     found = followed(count(architecture, orders=False), architecture)
-    return Bytes(*found, sum(found.saved.values()))
+    return Bytes(found.saved, found.operands, sum(found.saved.values()))
 
 
 OPTIONS = [

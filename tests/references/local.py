@@ -405,8 +405,7 @@ def block_sparse(options: Options, place: Place, weights: Weights, x: Tensor) ->
             drawn = options.drawn[block]
             assert len(set(drawn)) == len(drawn) == r
             assert not set(drawn) & {0, block - 1, block, block + 1, last}
-    parts = weights.inner
-    return linear(parts.out, attend(*thirds(parts.qkv, x), options.heads, everything if few else reads))
+    return linear(weights.out, attend(*thirds(weights.qkv, x), options.heads, everything if few else reads))
 
 
 def global_local(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:

@@ -280,7 +280,7 @@ class BlockSparse(Program, NonCausalMixer, frozen=True, kw_only=True, tag="block
     def _read(self, t: Operations, name: str, blocks: Number, like: Tensor) -> Tensor:
         """The blocks that the two blocks beside the global ones read (`edge`), or all others: (G, X)."""
         shape = (2, self.read_by_middle - 1) if name == "edge" else (blocks - 4, self.read_by_middle)
-        worked = Worked("windows:blocks_read", {"config": self, "blocks": blocks, "name": name})
+        worked = Worked("windows:blocks_read", {"config": self, "blocks": blocks, "name": name}, "int64")
         return t.constant(f"{name}_GX", worked, *shape, like=like)
 
     def _core(

@@ -33,6 +33,7 @@ class Worked(NamedTuple):
 
     function: str
     options: Mapping[str, Any]
+    type: Type = "model"
 
 
 class Weight(NamedTuple):

@@ -85,9 +85,9 @@ class Tape(Operations):
             self.now.params += prod(shape)
         return Symbolic(self, shape, Storage(prod(shape), held=True), learns=learns, once=True)
 
-    def held(self, *shape: Number) -> Symbolic:
+    def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
-        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=False, once=True)
+        return Symbolic(self, shape, Storage(prod(shape), type_, held=True), learns=False, once=True)
 
     def past(self, *shape: Number) -> Symbolic:
         """What earlier steps left, (B, …)."""
@@ -269,7 +269,7 @@ class Tape(Operations):
     def constant(
         self, name: str, worked: Worked, *shape: Number, like: Any, so_far: int | None = None
     ) -> Symbolic:  # fmt: skip
-        return self.held(*shape)
+        return self.held(*shape, type_=worked.type)
 
     def earlier(self, name: str, tokens: Number, *, like: Any) -> Symbolic:
         return self.held(1, tokens, like.shape[-1])
