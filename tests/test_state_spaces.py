@@ -24,10 +24,10 @@ from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
-from xfcost.torch_models.mechanisms.kernel import KernelAttention, orthogonal_features
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared import recurrence
+from xfcost.torch_models.shared.fixed_numbers import orthogonal_features
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
@@ -227,10 +227,10 @@ def test_it_runs_in_half_precision() -> None:
 # Kernel attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> KernelAttention:
+def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> ProgramModule:
     """The torch_module in float64, with the weights (and random features) of `like`."""
     torch.manual_seed(0)
-    module = KernelAttention(component, spot(n, dim=dim)).double().eval()
+    module = ProgramModule(component, spot(n, dim=dim)).double().eval()
     if like is not None:
         module.load_state_dict(like.state_dict(), strict=False)
     return module
@@ -271,10 +271,10 @@ def test_random_features_are_a_buffer_that_is_drawn_anew_for_every_layer_and_by_
     assert "project.features_FK" in module.state_dict()
     assert not any("project" in name for name, _ in module.named_parameters())
     assert torch.equal(module.project.features_FK, torch_module(component, 4).project.features_FK)
-    other = KernelAttention(component, spot(4)).double()
+    other = ProgramModule(component, spot(4)).double()
     assert not torch.equal(module.project.features_FK, other.project.features_FK)
     with torch.device("meta"):
-        assert KernelAttention(component, spot(4)).project.features_FK.shape == (12, 4)
+        assert ProgramModule(component, spot(4)).project.features_FK.shape == (12, 4)
 
 
 def test_more_features_come_nearer_to_softmax_attention() -> None:
@@ -287,7 +287,7 @@ def test_more_features_come_nearer_to_softmax_attention() -> None:
         component, found = Kernel(heads=2, features=RandomFeatures(count=count)), []
         for seed in range(12):
             torch.manual_seed(seed)
-            module = KernelAttention(component, spot(24)).double()
+            module = ProgramModule(component, spot(24)).double()
             module.load_state_dict(full.state_dict(), strict=False)
             found.append((module(x) - full(x)).detach().square().mean())
         errors.append(float(torch.stack(found).mean().sqrt() / full(x).std()))

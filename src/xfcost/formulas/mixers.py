@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -26,14 +25,10 @@ from xfcost.formulas.letters import lettered
 from xfcost.formulas.rows import (
     decode_step,
     linear,
-    matmul,
-    move,
     on_raw_input,
     rotary,
 )
-from xfcost.formulas.tensors import Shape
 from xfcost.ledger.parallelism import HeadSharing
-from xfcost.ledger.tensors import Strided, Tensors, merged_heads
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -227,42 +222,3 @@ def pairs_in_chunks(tokens: Number, chunks: Number, size: Number) -> Number:
     """The pairs of a token with itself and with the earlier ones of its chunk, without padding."""
     last = tokens - (chunks - 1) * size
     return (chunks - 1) * (size * (size + 1) // 2) + last * (last + 1) // 2
-
-
-class ChunkSizes(msgspec.Struct, frozen=True):
-    """N `tokens` in `chunks` of one `size`, the last one padded; h `heads`."""
-
-    tokens: Number
-    chunks: Number
-    size: Number
-    heads: Number
-
-    @property
-    def padded(self) -> Number:
-        """The tokens with their padding."""
-        return self.chunks * self.size
-
-    @property
-    def pads(self) -> bool:
-        """Is the last chunk padded?"""
-        return bool(self.padded != self.tokens)
-
-    @property
-    def entries(self) -> Shape:
-        """The products of every token with those of its chunk."""
-        return self.chunks, self.heads, self.size, self.size
-
-    def merged(self, shape: Shape) -> Strided | None:
-        """A product's copy of what lies as the projections do; behind padding heads are apart."""
-        return None if self.pads else merged_heads(shape, self.heads, self.size, self.chunks)
-
-    def scores(self, prefix: str, title: str, macs: Number, **facts: Any) -> Operation:
-        """The row of these products; a `prefix` says that there are others too."""
-        pairs = pairs_in_chunks(self.tokens, self.chunks, self.size)
-        facts |= {"attention_entries": prod(self.entries), "symbol": None if prefix else "QKᵀ", "heads": self.heads}
-        return matmul(f"{prefix}scores", title, macs, pairs=pairs, **facts)
-
-
-def pad_to_chunks(tokens: Number, padded: Number, width: Number, tensors: Tensors | None = None) -> Operation:
-    """`padded` tokens of `width` written, where these are not the tokens themselves."""
-    return move("pad", "Pad to whole chunks", lesser(1, padded - tokens) * padded * width, tensors=tensors)

@@ -105,27 +105,6 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     return msgspec.structs.replace(row, mixing="local", reads=letter_power("W", len(kernel)), reads_tokens=positions)
 
 
-def depthwise_convolution(  # noqa: PLR0913 - one formula, in its letters
-    path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, *,
-    inputs: Number | None = None, bias: bool = True,
-) -> Operation:  # fmt: skip
-    """A depthwise convolution, one kernel per channel: N·k·d MACs, k·d (+ d) parameters; of N `inputs` by default."""
-    shapes = (outputs if inputs is None else inputs, width), (outputs, width)
-    return convolution(path, title, *shapes, kernel, groups=width, bias=bias)
-
-
-def causal_depthwise_convolution(tokens: Number, taps: Number, channels: Number) -> Operation:
-    """A causal depthwise convolution: padded by W - 1 on both sides, N + W - 1 positions computed, then cropped.
-
-    A decode step computes one position from the cached last inputs.
-    """
-    kernel, title = (taps,), "Causal depthwise convolution"
-    step = depthwise_convolution("conv", title, 1, kernel, channels)
-    row = depthwise_convolution("conv", title, tokens + taps - 1, kernel, channels)
-    tensors = mapped((tokens, channels), (tokens + taps - 1, channels))
-    return msgspec.structs.replace(row, tensors=tensors, in_decode=(*convolution_cache_write(channels, taps), step))
-
-
 def with_gradient_operands(row: Operation, operands: int) -> Operation:
     """`row` with `operands` of its two operands needing a gradient; the others are constants.
 
@@ -187,25 +166,9 @@ def maximum(path: str, title: str, elements: Number, **attributes: Any) -> Opera
     return Operation(path=path, title=title, comparisons=elements, **attributes)
 
 
-def cache_write(title: str, elements: Number, tokens: Number) -> Operation:
-    """A decode step's write of one token's `elements` to a cache that then holds `tokens` tokens."""
-    return move("cache", title, elements, cache=Cached(elements * tokens, elements))
-
-
 def state_write(title: str, elements: Number, *, path: str = "state") -> Operation:
     """A decode step's write of a recurrent state of `elements` numbers, whatever N is."""
     return move(path, title, elements, cache=Cached(elements, recurrent=True))
-
-
-def convolution_cache_write(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
-    """The cache of a causal convolution in a decode step: its last (W - 1)·δ inputs, W taps of dilation δ.
-
-    W - 1 inputs are gathered and concatenated with the new one, which replaces the oldest. No row for one tap.
-    """
-    if taps > 1:
-        elements_cached, moved = (taps - 1) * dilation * channels, 2 * taps * channels
-        cache = Cached(elements_cached, recurrent=True)
-        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=cache)
 
 
 def global_mixing(tokens: Number) -> dict[str, Any]:
@@ -231,12 +194,6 @@ def recurrence(row: Operation, tokens: Number, elements: Number) -> Operation:
     step = msgspec.structs.replace(row, moved=0)  # one token, nothing to concatenate
     next_state = state_write("State for the next token", elements)
     return msgspec.structs.replace(row, sequential=tokens, in_decode=(step, next_state))
-
-
-def precomputed_in_decode(row: Operation, cached: Operation | None = None) -> Operation:
-    """`row` on the encoder's output only: computed before the first decode step, which reads it from the cache."""
-    rows = (without_work(row),) if cached is None else (without_work(row), cached)
-    return msgspec.structs.replace(row, in_decode=rows)
 
 
 def without_work(row: Operation) -> Operation:

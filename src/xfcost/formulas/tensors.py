@@ -19,7 +19,6 @@ from xfcost.ledger.tensors import (
     Copy,
     Exchanged,
     Saved,
-    Strided,
     Tensor,
     Tensors,
     Widened,
@@ -141,12 +140,6 @@ def skipped(name: str, other: str, elements: Number) -> Tensors:
     return Tensors(both, (Tensor(OUTPUT, (elements,)),), (Saved(other),))
 
 
-def exponential_of_weights(elements: Number) -> Tensors:
-    """-exp(w), the same for all samples: exp(w) is saved. Later rows read it by its name."""
-    made = Tensor("exponential", (elements,), once=True)
-    return Tensors((), (Tensor(OUTPUT, (elements,), once=True),), makes=(made,), beside=True)
-
-
 def gated(factor: str, gate: str, elements: Number, *, act: str) -> Tensors:
     """A factor times act(gate), in one leaf: both factors are saved, and what the activation saves."""
     both = (Tensor(factor, (elements,)), Tensor(gate, (elements,)))
@@ -194,21 +187,6 @@ def saving_copies(row: Operation, copied: Copy, name: str = BEFORE) -> Operation
         return row
     saves = (msgspec.structs.replace(one, copied=copied) if one.name == name else one for one in row.tensors.saves)
     return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=tuple(saves)))
-
-
-def keeping_order(row: Operation) -> Operation:
-    """`row`, whose output keeps the order of what it reads: a grid stays channel by channel."""
-    if row.tensors is None:
-        return row
-    output, *others = row.tensors.writes
-    writes = (msgspec.structs.replace(output, like=row.tensors.reads[0].name), *others)
-    return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, writes=writes))
-
-
-def of_grid(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
-    """`row`, a linear map of the grid `name`, which it copies where that lies channel by channel."""
-    copied = Strided((tokens, width), 1, ((tokens, 0, 1),), by_channel=True)
-    return reading(row, name, saves=(Saved(name, copied=copied),))
 
 
 def of_input(row: Operation) -> Operation:

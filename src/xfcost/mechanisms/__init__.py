@@ -23,7 +23,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "relative": ("relative:Relative", None),
         "deformable": ("deformable:Deformable", None),
         "lsh": ("sorting:Lsh", "sorting:LshAttention"),
-        "kernel": ("kernel:Kernel", "kernel:KernelAttention"),
+        "kernel": ("kernel:Kernel", None),
         "compressive": ("relative:Compressive", None),
         "low_rank": ("low_rank:LowRank", None),
         "routing": ("routing:Routing", None),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -14,25 +13,19 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, ChunkSizes, chunk_mixing, pad_to_chunks
-from xfcost.formulas.rows import (
-    elementwise,
-    global_mixing,
-    linear,
-    matmul,
-    move,
-    state_write,
-    static_weights,
-    with_gradient_operands,
-)
-from xfcost.formulas.tensors import Shape, product
+from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, chunk_mixing, pairs_in_chunks
+from xfcost.formulas.rows import global_mixing, static_weights
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors
+from xfcost.program.attention import join_heads, scaled_queries, split_heads
+from xfcost.program.functions import joined, padded, product, scores, state_of
+from xfcost.program.leaves import Weight
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.residual import add
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 # Feature maps φ of kernel attention ──────────────────────────────────────────────────────────────────────────────────
 
@@ -76,7 +69,7 @@ class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
 Form = Literal["parallel", "chunked", "recurrent"]
 
 
-class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel"):
+class Kernel(Program, ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
 
     N tokens, width d, h heads of width d_k, m features; P = N, unless chunks are padded.
@@ -108,6 +101,18 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
     """
 
     default_chunk = 64
+    decodes: ClassVar[bool] = True
+    titles: ClassVar[Mapping[str, str]] = {
+        "add": "Add what the chunk gives",
+        "divide": "Divide by the normaliser",
+        "k_features": "Features of the keys φ(K)",
+        "pad": "Pad to whole chunks",
+        "prefix_sum": "States of all earlier chunks",
+        "project": "Random projections of queries and keys",
+        "q_features": "Features of the queries φ(Q)",
+        "scale": "Scale queries and keys 1/d_k^¼",
+        "scores": "Products of features φ(Q)φ(K)ᵀ",
+    }
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
     """Feature map φ of queries and keys."""
@@ -147,31 +152,114 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
             left_out=dict.fromkeys(steps, "a step's state is followed as its token"),
         )
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
-        chunks, chunk = self.chunks(place.grid) if self.scheme == "chunked" else (1, n)
-        head_dim = inner // self.heads
-        features = self.features.width(head_dim)
-        sizes = _Sizes(n, chunks, chunk, self.heads, inner, features, self.features, self.scheme)
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        if self.scheme == "chunked":
-            view = None if sizes.pads else "qkv"
-            names = (OUTPUT, _KEYS, _VALUES)
-            writes = tuple(Tensor(name, sizes.wide, view_of=view) for name in names)
-            tensors = Tensors(3 * (Tensor("qkv", (sizes.tokens, sizes.inner)),), writes)
-            yield pad_to_chunks(n, sizes.padded, 3 * inner, tensors=tensors)
-        yield from _feature_rows(sizes, causal=bool(self.causal))
-        rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
-        yield from rows(sizes)
-        # heads are joined, and padding is cut off, after the division
-        values, normalisers = _DIVIDED[self.scheme]
-        both = Tensor(values, sizes.wide), Tensor(normalisers, sizes.weights)
-        saves = tuple(Saved(each.name) for each in both)
-        joined = Exchanged((n, inner), (self.heads, n))
-        divided = Tensors(both, (Tensor(OUTPUT, sizes.wide),), saves, rearranged=joined)
-        title = "Divide by the normaliser"
-        yield Operation(path="divide", title=title, flops=sizes.padded * inner * COSTS["multiply"], tensors=divided)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, inner = place.grid.total, self.inner(place.dim)
+        parts = t.linear("qkv", x, 3 * inner, bias=self.projection_bias).chunk(3, -1)
+        q, k, v = (split_heads(part, self.heads) for part in parts)
+        scheme = "recurrent" if t.decodes else self.scheme
+        if scheme == "chunked":  # (B, H, N, K) -> (B, H, G, C, K)
+            chunks, size = self.chunks(place.grid)
+            after = {"after": chunks * size - n}
+            q, k, v = (t.leaf("pad", padded, part, options=after).unflatten(2, (chunks, size)) for part in (q, k, v))
+        q, k = self._features(t, q, k, n)
+        forms = {None: self._of_all, "parallel": self._parallel, "chunked": self._chunked, "recurrent": self._recurrent}
+        y = t.leaf("divide", divided, *forms[scheme](t, q, k, v, n))
+        if scheme == "chunked":
+            y = y.flatten(2, 3).narrow(2, 0, n)
+        return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
+
+    def _features(self, t: Operations, q: Tensor, k: Tensor, n: Number) -> tuple[Tensor, Tensor]:
+        """φ(Q) and φ(K): (…, K) -> (…, F)."""
+        kind = self.features
+        if isinstance(kind, EluPlusOne):
+            return t.leaf("q_features", elu_features, q), t.leaf("k_features", elu_features, k)
+        width = q.shape[-1]
+        factor = {"factor": float(width) ** -0.25}
+        q, k = (t.leaf("scale", scaled_queries, x, options=factor, symbol="") for x in (q, k))
+        drawn = Weight((kind.count, width), "orthogonal", "features_FK", learns=False)
+        of_q, of_k = (t.leaf("project", projected, x, weights=(drawn,)) for x in (q, k))
+        if kind.function == "relu":
+            return t.leaf("q_features", relu_features, of_q, q), t.leaf("k_features", relu_features, of_k, k)
+        options: dict[str, Any] = {"ratio": float(kind.count) ** -0.5, "over": (-1,)}
+        q = t.leaf("q_features", softmax_features, of_q, q, options=options)
+        over, facts = (None, {}) if self.causal else ((-1, -2), global_mixing(n))
+        return q, t.leaf("k_features", softmax_features, of_k, k, options=options | {"over": over}, **facts)
+
+    def _normaliser(self, t: Operations, q: Tensor, sums: Tensor, n: Number) -> Tensor:
+        """φ(q)·Σφ(k) + ε: (…, N, F), (…, F, 1) -> (…, N, 1)."""
+        options, title = {"epsilon": self.features.epsilon}, "Normaliser φ(Q)·Σφ(K)"
+        return t.leaf("normaliser", normaliser, q, sums, options=options, title=title, **global_mixing(n))
+
+    def _of_all(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, n: Number) -> tuple[Tensor, Tensor]:
+        """One state for all tokens."""
+        mixing = global_mixing(n)
+        state = t.leaf("state", state_of, k, v, title="State φ(K)ᵀV", **mixing)
+        sums = t.leaf("key_sum", key_sum, k, title="Sum of the keys' features", **static_weights(mixing))
+        read = t.leaf("read", product, q, state, title="Read the state φ(Q)S", **mixing)
+        return read, self._normaliser(t, q, sums, n)
+
+    def _parallel(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, n: Number) -> tuple[Tensor, Tensor]:
+        """The masked matrix of all products."""
+        return self._products(t, (q, k, v), (n, 1, n), global_mixing(n), self.features.epsilon)
+
+    def _chunked(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, n: Number) -> tuple[Tensor, Tensor]:
+        """A chunk reads earlier chunks through their summed state, and itself through the masked matrix."""
+        chunks, size = q.shape[2:4]
+        within, mixing = chunk_mixing(size), global_mixing(n)
+        near, near_weights = self._products(t.part("local"), (q, k, v), (n, chunks, size), within, 0.0)
+        state = t.leaf("state", state_of, k, v, title="State of every chunk φ(K)ᵀV", **within)
+        sums = t.leaf("key_sum", key_sum, k, title="Sum of every chunk's features", **static_weights(within))
+        state, sums = (t.leaf("prefix_sum", prefix_sum, one, **static_weights(mixing)) for one in (state, sums))
+        read = t.leaf("read", product, q, state, title="Read the states φ(Q)S", **mixing)
+        weights = self._normaliser(t, q, sums, n)
+        return t.leaf("add", add, near, read), t.leaf("add", add, near_weights, weights)
+
+    def _products(
+        self, t: Operations, parts: tuple[Tensor, ...], sizes: tuple[Number, ...], mixing: dict[str, Any],
+        epsilon: float,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The masked products inside all chunks, and their sums; `sizes` are N, the chunks, and the tokens of one."""
+        q, k, v = parts
+        n, chunks, size = sizes
+        entries, static = chunks * self.heads * size * size, static_weights(mixing)
+        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries), "heads": self.heads}
+        x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol="QKᵀ", **facts)
+        x = t.leaf("mask", masked, x, matrix=matrix(entries, entries, saved=True), symbol="mask", **static)
+        y = t.leaf("weighted_sum", product, x, v, symbol="AV", **mixing)
+        return y, t.leaf("normaliser", row_sum, x, options={"epsilon": epsilon}, title="Sum of the products", **static)
+
+    def _recurrent(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, n: Number) -> tuple[Tensor, Tensor]:
+        """One token after the other (Katharopoulos et al. 2020, equations 16 to 20)."""
+        (batch, heads, _, features), width = q.shape, v.shape[-1]
+        by_token = tuple(part.transpose(1, 2) for part in (q, k, v))
+
+        def step(now: tuple[Tensor, ...], state: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+            return self._step(t, now, state, n)
+
+        if t.decodes:
+            before = t.state("cache", (heads, 1, features, width), (heads, 1, features))
+            (y, weights), state = step(by_token, tuple(before))
+            t.keep("cache", *state, title="State and sum for the next token")
+        else:
+            first = t.zeros_like(q, batch, heads, 1, features, width), t.zeros_like(q, batch, heads, 1, features)
+            found, _ = t.each_token(step, by_token, first)
+            y, weights = (t.leaf("join", joined, *parts, title="Put the tokens side by side") for parts in found)
+        return y.transpose(1, 2), weights.transpose(1, 2)
+
+    def _step(
+        self, t: Operations, now: tuple[Tensor, ...], before: tuple[Tensor, ...], n: Number
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:  # fmt: skip
+        """φ(q), φ(k) and v of a token (B, 1, H, …) -> its sum and its normaliser, the next state and sum of keys."""
+        q, k, v = (part.transpose(1, 2) for part in now)
+        mixing = global_mixing(n)
+        facts = mixing | ({} if t.decodes else {"sequential": n})
+        state = t.leaf("state", updated_state, before[0], k, v, title="Update the state S += φ(k)vᵀ", **facts)
+        title = "Add to the sum of features"
+        sums = t.leaf("key_sum", add, before[1], k, title=title, **static_weights(mixing))
+        q = q.unsqueeze(-2)
+        read = t.leaf("read", product, q, state, title="Read the state φ(q)S", **mixing).squeeze(-2)
+        weights = self._normaliser(t, q, sums.unsqueeze(-1), n).squeeze(-2)
+        return (read.transpose(1, 2), weights.transpose(1, 2)), (state, sums)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
@@ -194,248 +282,68 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
             yield f"with {m} features this is cheaper than full attention only where N exceeds {least}"
 
 
-# What a row that runs twice or three times writes for keys, values, and sums of features.
-_KEYS: Final = "chunked keys"
-_VALUES: Final = "chunked values"
-_SCALED_KEYS: Final = "scaled keys"
-_PROJECTED_KEYS: Final = "projected keys"
-_EARLIER_SUMS: Final = "earlier sums"
-_NORMALISERS: Final = "normalisers"
-
-# The rows whose outputs are divided by each other.
-_DIVIDED: Final[dict[Form | None, tuple[str, str]]] = {
-    None: ("read", "normaliser"),
-    "parallel": ("weighted_sum", "normaliser"),
-    "chunked": ("add", _NORMALISERS),
-    "recurrent": ("join", _NORMALISERS),
-}
+# The ε that the public implementation of FAVOR+ adds to each feature, by function.
+EPSILON: Final = {"softmax": 1e-4, "relu": 1e-3}
 
 
-class _Sizes(ChunkSizes, frozen=True):
-    """One chunk unless the scheme is `chunked`; h·d_k = `inner`, with m `features` of each head."""
-
-    inner: Number
-    features: Number
-    kind: EluPlusOne | RandomFeatures
-    scheme: Form | None
-
-    @property
-    def form(self) -> Literal["elu", "relu", "softmax"]:
-        return "elu" if isinstance(self.kind, EluPlusOne) else self.kind.function
-
-    @property
-    def epsilon(self) -> Number:
-        """FLOPs of adding ε to the normalisers of all heads."""
-        return self.padded * self.heads * COSTS["add"] if self.kind.epsilon else 0
-
-    @property
-    def chunked(self) -> bool:
-        """Are tokens cut into chunks?"""
-        return self.scheme == "chunked"
-
-    @property
-    def state_count(self) -> Number:
-        """One state, one of each chunk, or of each token."""
-        return self.tokens if self.scheme == "recurrent" else self.chunks
-
-    @property
-    def wide(self) -> Shape:
-        return self.padded, self.inner
-
-    @property
-    def featured(self) -> Shape:
-        return self.padded, self.heads * self.features
-
-    @property
-    def weights(self) -> Shape:
-        return self.padded, self.heads
-
-    @property
-    def states(self) -> Shape:
-        return self.state_count, self.features, self.inner
-
-    @property
-    def sums(self) -> Shape:
-        return self.state_count, self.features, self.heads
-
-    def copied(self, shape: Shape) -> Strided | None:
-        """A product's copy of features: random ones are products, whose heads are apart."""
-        return self.merged(shape) if self.form == "elu" else None
-
-    @property
-    def values(self) -> Tensor:
-        return Tensor(_VALUES if self.chunked else "qkv", self.wide)
-
-    def feature_map(self, *, keys: bool, lowered: bool) -> Tensors:
-        """Features: elu saves its input, relu and the exponential their output, a maximum what it is of and itself."""
-        writes = (Tensor(OUTPUT, self.featured),)
-        if self.form == "elu":
-            name = "qkv" if not self.chunked else _KEYS if keys else "pad"
-            return Tensors((Tensor(name, self.wide),), writes, (Saved(name),))
-        projected = Tensor(_PROJECTED_KEYS if keys else "project", self.featured)
-        scaled = Tensor(_SCALED_KEYS if keys else "scale", self.wide)
-        made = Tensor("mapped", self.featured)
-        if self.form == "relu":
-            return Tensors((projected, scaled), writes, makes=(made,))
-        if not lowered:
-            return Tensors((projected, scaled), writes, (Saved(scaled.name),), (made,))
-        most = Tensor("most", (self.heads,) if keys else self.weights)
-        saves = (Saved(scaled.name), Saved(projected.name))
-        return Tensors((projected, scaled), writes, saves, (made, most))
-
-    @property
-    def state(self) -> Tensors:
-        """φ(K)ᵀV; token by token it is added to the state before."""
-        keys = Tensor("k_features", self.featured)
-        added = product(keys, self.values, self.states, self.copied(keys.shape), self.merged(self.wide))
-        return self.added(added)
-
-    @property
-    def key_sum(self) -> Tensors:
-        """Σφ(k), likewise."""
-        return self.added(Tensors((Tensor("k_features", self.featured),), (Tensor(OUTPUT, self.sums),)))
-
-    def added(self, tensors: Tensors) -> Tensors:
-        if self.scheme != "recurrent":
-            return tensors
-        before = Tensor("before", tensors.writes[0].shape, held=True)
-        return msgspec.structs.replace(tensors, reads=(before, *tensors.reads))
-
-    @property
-    def read(self) -> Tensors:
-        """φ(Q)S."""
-        states = Tensor("prefix_sum" if self.chunked else "state", self.states)
-        q = Tensor("q_features", self.featured)
-        return product(q, states, self.wide, self.copied(q.shape))
+def elu_features(t: Functions, x: Tensor) -> Tensor:
+    """elu(x) + 1."""
+    return t.elu(x) + 1
 
 
-def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
-    """φ(Q) and φ(K)."""
-    elements = sizes.padded * sizes.heads * sizes.features
-    titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
-    if isinstance(sizes.kind, EluPlusOne):
-        for path, title in titles.items():
-            mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
-            yield elementwise(path, title, "elu + add", elements, tensors=mapped)
-        return
-    both, title = 2 * sizes.padded * sizes.inner, "Scale queries and keys 1/d_k^¼"
-    names = ("pad", _KEYS) if sizes.chunked else ("qkv", "qkv")
-    reads = tuple(Tensor(name, sizes.wide) for name in names)
-    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_SCALED_KEYS, sizes.wide)))
-    yield elementwise("scale", title, "multiply", both, symbol="", tensors=tensors)
-    title = "Random projections of queries and keys"
-    # Products with features that are fixed: of queries and keys nothing is saved
-    reads = (Tensor("scale", sizes.wide), Tensor(_SCALED_KEYS, sizes.wide))
-    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.featured), Tensor(_PROJECTED_KEYS, sizes.featured)))
-    project = matmul("project", title, both * sizes.features, tensors=tensors)
-    yield with_gradient_operands(project, 1)  # the features are drawn once
-    if sizes.kind.function == "relu":
-        for path, title in titles.items():
-            mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
-            yield elementwise(path, title, "relu + add", elements, tensors=mapped)
-        return
-    # (exp(ω·x - |x|²/2) + ε)/√m, without the maximum
-    half_norms = sizes.padded * (sizes.inner * (COSTS["multiply"] + COSTS["sum"]) + sizes.heads * COSTS["multiply"])
-    exponential = half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
-    for path, title in titles.items():
-        keys = path == "k_features"
-        lowered = not (keys and causal)
-        yield Operation(
-            path=path,
-            title=title,
-            flops=exponential + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
-            comparisons=elements if lowered else 0,
-            tensors=sizes.feature_map(keys=keys, lowered=lowered),
-            **(global_mixing(sizes.tokens) if keys and lowered else {}),
-        )
+def projected(t: Functions, x: Tensor, features: Tensor) -> Tensor:
+    """ωᵢ·x for all i: (…, K), (F, K) -> (…, F)."""
+    return x @ features.mT
 
 
-def _normaliser(sizes: _Sizes) -> Operation:
-    macs = sizes.padded * sizes.heads * sizes.features
-    sums = Tensor(_EARLIER_SUMS if sizes.chunked else "key_sum", sizes.sums)
-    q = Tensor("q_features", sizes.featured)
-    tensors = product(q, sums, sizes.weights, sizes.copied(q.shape))
-    mixing = global_mixing(sizes.tokens) | {"tensors": tensors}
-    return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.epsilon, **mixing)
+def relu_features(t: Functions, dots: Tensor, x: Tensor) -> Tensor:
+    """max(ωx, 0) + ε: (…, F), (…, K) -> (…, F)."""
+    return dots.relu() + EPSILON["relu"]
 
 
-def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
-    """One state for all tokens."""
-    macs = sizes.padded * sizes.features * sizes.inner
-    mixing = global_mixing(sizes.tokens)
-    yield matmul("state", "State φ(K)ᵀV", macs, tensors=sizes.state, **mixing)
-    sums, title = sizes.padded * sizes.heads * sizes.features, "Sum of the keys' features"
-    yield elementwise("key_sum", title, "sum", sums, tensors=sizes.key_sum, **static_weights(mixing))
-    yield matmul("read", "Read the state φ(Q)S", macs, tensors=sizes.read, **mixing)
-    yield _normaliser(sizes)
+def softmax_features(t: Functions, dots: Tensor, x: Tensor, *, ratio: float, over: tuple[int, ...] | None) -> Tensor:
+    """(exp(ωx - |x|²/2 - most) + ε)/√F: (…, F), (…, K) -> (…, F).
+
+    `most` is the largest ωx over the axes `over`, or 0 without axes.
+    """
+    lowered = (x * x).sum(-1, keepdim=True) * 0.5
+    if over is not None:
+        lowered = lowered + dots.amax(over, keepdim=True).detach()
+    return ((dots - lowered).exp() + EPSILON["softmax"]) * ratio
 
 
-def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
-    """The masked products inside all chunks, and their sums."""
-    entries, title = prod(sizes.entries), "Products of features φ(Q)φ(K)ᵀ"
-    q, k = (Tensor(name, sizes.featured) for name in ("q_features", "k_features"))
-    tensors = product(q, k, sizes.entries, sizes.copied(q.shape), sizes.copied(k.shape))
-    yield sizes.scores(prefix, title, entries * sizes.features, matrix=matrix(entries), tensors=tensors, **mixing)
-    # Zeros after the diagonal: nothing is saved
-    tensors = Tensors((Tensor(BEFORE, sizes.entries),), (Tensor(OUTPUT, sizes.entries),))
-    masked = static_weights(mixing) | {
-        "matrix": matrix(entries, entries, saved=True),
-        "symbol": None if prefix else "mask",
-        "tensors": tensors,
-    }
-    yield Operation(path=f"{prefix}mask", title="Mask", **masked)
-    tensors = product(Tensor(BEFORE, sizes.entries), sizes.values, sizes.wide, None, sizes.merged(sizes.wide))
-    weighted = mixing | {"symbol": None if prefix else "AV", "tensors": tensors}
-    yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", sizes.padded * sizes.size * sizes.inner, **weighted)
-    flops = entries * COSTS["sum"] + (0 if prefix else sizes.epsilon)
-    tensors = Tensors((Tensor((f"{prefix}mask"), sizes.entries),), (Tensor(OUTPUT, sizes.weights),))
-    facts = static_weights(mixing) | {"tensors": tensors}
-    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **facts)
+def key_sum(t: Functions, k: Tensor) -> Tensor:
+    """Σφ(k): (…, N, F) -> (…, F, 1)."""
+    return k.sum(-2).unsqueeze(-1)
 
 
-def _parallel(sizes: _Sizes) -> Iterator[Operation]:
-    yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
+def normaliser(t: Functions, q: Tensor, sums: Tensor, *, epsilon: float) -> Tensor:
+    """φ(q)·Σφ(k) + ε: (…, N, F), (…, F, 1) -> (…, N, 1)."""
+    weights = q @ sums
+    return weights + epsilon if epsilon else weights
 
 
-def _chunked(sizes: _Sizes) -> Iterator[Operation]:
-    """A state per chunk, its prefix sums, and the masked products inside the chunks."""
-    within_chunk = chunk_mixing(sizes.size)
-    yield from _masked_products(sizes, "local_", **within_chunk)
-    macs, sums = sizes.padded * sizes.features * sizes.inner, sizes.padded * sizes.heads * sizes.features
-    static = static_weights(within_chunk)
-    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, tensors=sizes.state, **within_chunk)
-    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, tensors=sizes.key_sum, **static)
-    states = sizes.chunks * sizes.features * (sizes.inner + sizes.heads)
-    reads = (Tensor("state", sizes.states), Tensor("key_sum", sizes.sums))
-    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.states), Tensor(_EARLIER_SUMS, sizes.sums)))
-    earlier = static_weights(global_mixing(sizes.tokens)) | {"tensors": tensors}
-    yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **earlier)
-    yield matmul("read", "Read the states φ(Q)S", macs, tensors=sizes.read, **global_mixing(sizes.tokens))
-    yield _normaliser(sizes)
-    both = sizes.padded * (sizes.inner + sizes.heads)
-    outputs = (Tensor(name, sizes.wide) for name in ("local_weighted_sum", "read"))
-    normalisers = (Tensor(name, sizes.weights) for name in ("local_normaliser", "normaliser"))
-    writes = (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights))
-    tensors = Tensors((*outputs, *normalisers), writes)
-    yield elementwise("add", "Add what the chunk gives", "add", both, tensors=tensors)
+def row_sum(t: Functions, weights: Tensor, *, epsilon: float) -> Tensor:
+    """The sum of a query's weights plus ε: (…, N, M) -> (…, N, 1)."""
+    weights = weights.sum(-1, keepdim=True)
+    return weights + epsilon if epsilon else weights
 
 
-def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
-    """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
-    macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
-    mixing = global_mixing(sizes.tokens)
-    update = matmul(
-        "state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], tensors=sizes.state, **mixing
-    )
-    yield msgspec.structs.replace(update, sequential=sizes.tokens)
-    yield elementwise(
-        "key_sum", "Add to the sum of features", "add", sums, tensors=sizes.key_sum, **static_weights(mixing)
-    )
-    yield matmul("read", "Read the state φ(q)S", macs, tensors=sizes.read, **mixing)
-    yield _normaliser(sizes)
-    numbers, title = sizes.inner + sizes.heads, "State and sum for the next token"
-    next_state = state_write(title, sizes.features * numbers, path="cache")
-    reads = (Tensor("read", sizes.wide), Tensor("normaliser", sizes.weights))
-    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights)))
-    facts = {"in_decode": (next_state,), "tensors": tensors}
-    yield move("join", "Put the tokens side by side", sizes.tokens * numbers, **facts)
+def masked(t: Functions, weights: Tensor) -> Tensor:
+    """0 at keys after their query: (…, N, N)."""
+    return weights.tril()
+
+
+def prefix_sum(t: Functions, states: Tensor) -> Tensor:
+    """The sum over all earlier chunks: (B, H, G, …) -> (B, H, G, …), zeros for the first."""
+    return t.pad(states, 2, before=1, after=-1).cumsum(2)
+
+
+def updated_state(t: Functions, before: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The state plus φ(k)vᵀ: (B, H, n, F, K), (B, H, n, F), (B, H, n, K) -> (B, H, n, F, K)."""
+    return before + k.unsqueeze(-1) @ v.unsqueeze(-2)
+
+
+def divided(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """x/y."""
+    return x / y

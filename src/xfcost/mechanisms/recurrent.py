@@ -20,7 +20,7 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.rows import global_mixing
 from xfcost.ledger.matrices import Matrix
-from xfcost.program.functions import multiplied, product
+from xfcost.program.functions import joined, multiplied, product
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
@@ -264,11 +264,6 @@ def recurred(
 def side_by_side(t: Functions, *ways: Tensor) -> Tensor:
     """The outputs of both directions: (B, N, H) twice -> (B, N, 2·H)."""
     return t.cat(ways, -1)
-
-
-def joined(t: Functions, *steps: Tensor) -> Tensor:
-    """What all steps give, (B, T, H) each -> (B, N, H)."""
-    return t.cat(steps, 1)
 
 
 # Additive attention in a recurrent decoder: every step attends to the encoder's tokens with its previous state.

@@ -35,3 +35,8 @@ def swish_gated(t: Functions, y: Tensor, z: Tensor) -> Tensor:
 def padded(t: Functions, x: Tensor, *, after: Number) -> Tensor:
     """Zeros behind the tokens: (…, N, D) -> (…, N', D)."""
     return t.pad(x, -2, after=after) if bool(after) else x
+
+
+def joined(t: Functions, *steps: Tensor) -> Tensor:
+    """What all steps give, (B, T, …) each -> (B, N, …)."""
+    return t.cat(steps, 1)

@@ -84,6 +84,7 @@ class Functions(Protocol):
     def irfft(self, x: Tensor, n: Number, dim: int, *, like: Tensor) -> Tensor:
         """n real numbers of a spectrum, in the type of `like`."""
 
+    def elu(self, x: Tensor) -> Tensor: ...
     def silu(self, x: Tensor) -> Tensor: ...
     def softplus(self, x: Tensor) -> Tensor: ...
     def layer_norm(self, x: Tensor) -> Tensor:
@@ -189,9 +190,11 @@ class Operations:
         raise NotImplementedError
 
     def each_token(
-        self, step: Callable[[Tensor, Any], tuple[Sequence[Tensor], Any]], x: Tensor, state: Any
+        self, step: Callable[[Any, Any], tuple[Sequence[Tensor], Any]], x: Tensor | tuple[Tensor, ...], state: Any
     ) -> tuple[Sequence[Sequence[Tensor]], Any]:
-        """step(x (B, T, D), state) -> outputs (B, T, …) and the next state, from token to token of x (B, N, D).
+        """step(x (B, T, …), state) -> outputs (B, T, …) and the next state, from token to token of x (B, N, …).
+
+        Of several tensors a step is given the same tokens.
 
         Returns each output of all steps, and the last state. Where shapes alone are asked for, T is N.
         """

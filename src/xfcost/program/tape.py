@@ -26,7 +26,7 @@ from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast,
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
-_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin"})
+_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "softmax"})
 NO_TITLES: Final[Mapping[str, str]] = {}
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
@@ -171,10 +171,12 @@ class Tape(Operations):
             self.save(result, result)
         return result
 
-    def reduced(self, work: str, x: Symbolic, dim: int, *, keepdim: bool, type_: Type = "model") -> Symbolic:
-        """A sum, mean or maximum along an axis."""
-        axis = dim % x.ndim
-        shape = (*x.shape[:axis], *([1] if keepdim else []), *x.shape[axis + 1 :])
+    def reduced(
+        self, work: str, x: Symbolic, dim: int | tuple[int, ...], *, keepdim: bool, type_: Type = "model"
+    ) -> Symbolic:  # fmt: skip
+        """A sum, mean or maximum along an axis, or along several."""
+        axes = {one % x.ndim for one in (dim if isinstance(dim, tuple) else (dim,))}
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdim or axis not in axes)
         return self.call(f"aten::{work}", (x,), shape, type_=type_)
 
     def arange(self, count: Number, like: Symbolic) -> Symbolic:
@@ -235,6 +237,9 @@ class Tape(Operations):
     def irfft(self, x: Symbolic, n: Number, dim: int, *, like: Symbolic) -> Symbolic:
         axis = dim % x.ndim
         return self.call("aten::fft_irfft", (x, n, dim), (*x.shape[:axis], n, *x.shape[axis + 1 :]))
+
+    def elu(self, x: Symbolic) -> Symbolic:
+        return self.elementwise("elu", x)
 
     def silu(self, x: Symbolic) -> Symbolic:
         return self.elementwise("silu", x)
@@ -391,12 +396,14 @@ class Tape(Operations):
         self, step: Callable[[Any, Any], tuple[Sequence[Any], Any]], x: Any, state: Any
     ) -> tuple[Sequence[Sequence[Any]], Any]:
         """The first step, and one that stands for all others."""
-        more, self._steps = x.shape[1] - 1, 1
-        outputs, state = step(x.narrow(1, 0, 1), state)
+        parts = x if isinstance(x, tuple) else (x,)
+        first, second = (tuple(part.narrow(1, at, 1) for part in parts) for at in range(2))
+        more, self._steps = parts[0].shape[1] - 1, 1
+        outputs, state = step(first if isinstance(x, tuple) else first[0], state)
         found = [[one] for one in outputs]
         if more or lettered(more):
             self._steps = more
-            again, state = step(x.narrow(1, 1, 1), state)
+            again, state = step(second if isinstance(x, tuple) else second[0], state)
             for each, one in zip(found, again, strict=True):
                 each.append(one.narrow(1, 0, more))
         self._steps = None

@@ -48,7 +48,17 @@ from xfcost.program.leaves import (
 from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Symbolic
 from xfcost.program.tape import Program, Tape
-from xfcost.torch_models.shared import attention, cache, clusters, convolution, experts, leaves, norms, windows
+from xfcost.torch_models.shared import (
+    attention,
+    cache,
+    clusters,
+    convolution,
+    experts,
+    fixed_numbers,
+    leaves,
+    norms,
+    windows,
+)
 from xfcost.torch_models.shared.recurrence import Loops, asks_shapes_alone
 
 INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
@@ -62,6 +72,7 @@ INITS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "trunc_normal": partial(nn.init.trunc_normal_, std=0.02),
     "uniform": nn.init.uniform_,
     "fan_in": lambda tensor: nn.init.uniform_(tensor, -(tensor.shape[-1] ** -0.5), tensor.shape[-1] ** -0.5),
+    "orthogonal": lambda tensor: tensor.data.copy_(fixed_numbers.orthogonal_features(*tensor.shape)),
     "low_rank": lambda tensor: nn.init.normal_(tensor, std=tensor.shape[-1] ** -0.5),  # Wang et al. 2020, theorem 2
 }
 
@@ -81,6 +92,7 @@ class Functions(Loops):
     def irfft(x: Tensor, n: int, dim: int, *, like: Tensor) -> Tensor:
         return torch.fft.irfft(x, n=n, dim=dim).to(like.dtype)
 
+    elu = staticmethod(F.elu)
     silu = staticmethod(F.silu)
     softplus = staticmethod(F.softplus)
 
@@ -362,8 +374,11 @@ class Runner(Operations):
         self, step: Callable[[Any, Any], tuple[Sequence[Any], Any]], x: Any, state: Any
     ) -> tuple[Sequence[Sequence[Any]], Any]:
         found = []
-        for part in x.split(x.shape[1] if asks_shapes_alone(x) else 1, dim=1):
-            outputs, state = step(part, state)
+        several = isinstance(x, tuple)
+        parts = x if several else (x,)
+        tokens = parts[0].shape[1] if asks_shapes_alone(parts[0]) else 1
+        for now in zip(*(part.split(tokens, dim=1) for part in parts), strict=True):
+            outputs, state = step(now if several else now[0], state)
             found.append(outputs)
         return [list(one) for one in zip(*found, strict=True)], state
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.mixers import GroupedQueryMixer
 from xfcost.mechanisms.full import Buckets
 from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import (
@@ -30,7 +29,6 @@ from xfcost.torch_models.shared.leaves import (
     causal_mask,
     grouped_product,
     grouped_scores,
-    split_heads,
     through,
 )
 
@@ -177,35 +175,6 @@ def bucket_rows(distance_T: Tensor, buckets: Buckets, *, causal: bool) -> Tensor
     further = exact + (share * (side - exact)).long()
     row_T = torch.where(away < exact, away, further.clamp(max=side - 1))
     return row_T if causal else row_T + side * (distance_T > 0)
-
-
-class GroupedHeads(nn.Module):
-    """Base class: projections to queries, keys and values, and rotary positions.
-
-    `decodes`: for a decode step, at its position among the `tokens`.
-    """
-
-    def __init__(self, config: GroupedQueryMixer, width: int, tokens: int, *, decodes: bool) -> None:
-        super().__init__()
-        inner, kv_inner, kv_width = config.inner(width), config.kv_inner(width), config.kv_width(width)
-        self.heads = (config.heads, config.kv_heads or config.heads, config.kv_heads or config.heads)
-        self.widths = (inner, kv_inner, kv_width - kv_inner)
-        self.qkv = Linear(width, inner + kv_width, bias=config.projection_bias)
-        rotary = RotaryAtPosition if decodes else Rotary
-        self.rotary = rotary(tokens, inner // config.heads, config.rope_base) if config.position == "rope" else None
-
-    @property
-    def cached_widths(self) -> tuple[int, int]:
-        """The widths of a head's keys and values: K, V."""
-        return self.widths[1] // self.heads[1], self.widths[2] // self.heads[2]
-
-    def projected(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, N, K), keys (B, G, N, K) and values (B, G, N, V)."""
-        parts = zip(self.qkv(x_BND).split(self.widths, dim=-1), self.heads, strict=True)
-        q_BHNK, k_BGNK, v_BGNV = (split_heads(part_BND, heads) for part_BND, heads in parts)
-        if self.rotary is None:
-            return q_BHNK, k_BGNK, v_BGNV
-        return self.rotary(q_BHNK), self.rotary(k_BGNK), v_BGNV
 
 
 class TalkingHeads(Linear):

@@ -104,3 +104,22 @@ def _middles(height: int, width: int) -> Tensor:
 def widths_of_cells(maps: Sequence[tuple[int, int]]) -> Tensor:
     """Width and height of a cell of each map: (L, 1, 2)."""
     return torch.tensor([[2 / width, 2 / height] for height, width in maps], dtype=torch.float64).unsqueeze(1)
+
+
+def orthogonal_features(count: int, width: int) -> Tensor:
+    """(F, K): rows orthogonal in blocks of K, with Gaussian lengths (Choromanski et al. 2021, §2.4).
+
+    Drawn from torch's generator in float64; on `meta` an empty tensor. The signs that QR chooses depend on the matrix,
+    which would bias the directions, and exp(ω·x) with them. A positive diagonal of R makes them uniform (Mezzadri
+    2007).
+    """
+    device = torch.empty(0).device
+    if device.type == "meta":
+        return torch.empty(count, width)
+    with torch.device("cpu"):
+        blocks = torch.randn(-(-count // width), width, width, dtype=torch.float64)
+        q, r = torch.linalg.qr(blocks)
+        directions_FK = (q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)).mT.flatten(0, 1)[:count]
+        lengths_F1 = torch.randn(count, width, dtype=torch.float64).norm(dim=-1, keepdim=True)
+        features_FK = directions_FK * lengths_F1
+    return features_FK.to(device, torch.get_default_dtype())
