@@ -52,15 +52,15 @@ def lsh_frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     A token sways its own answer through its query wherever that has something to weigh: one key alone is weighed 1.
     """
     (x_1ND,) = inputs
-    tokens, causal = x_1ND.shape[1], module.core.mask.options["causal"]
-    if module.whole:
+    tokens, causal = x_1ND.shape[1], bool(module.config.causal)
+    if module.config.fits_one_chunk(module.place.grid):
         return Frozen(module, read_by_token([everything(tokens, causal=causal)], tokens))
     padded = module.hash.token_P1.shape[0]
     qk_1PD = F.linear(F.pad(x_1ND, (0, 0, 0, padded - tokens)), module.query_key.weight, module.query_key.bias)
     buckets = buckets_of(module, qk_1PD)
     held = copy.deepcopy(module)
     held.hash = HeldLsh(torch.where(module.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
-    heads = [readings(bucket_RP.tolist(), tokens, module.chunk, causal=causal) for bucket_RP in buckets[0]]
+    heads = [readings(bucket_RP.tolist(), tokens, module.config.bucket, causal=causal) for bucket_RP in buckets[0]]
     return Frozen(held, read_by_token(heads, tokens))
 
 

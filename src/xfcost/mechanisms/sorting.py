@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from math import prod
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser, round_up
-from xfcost.formulas.attention import attention_of, masked
-from xfcost.formulas.banded_attention import of_cropped
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -17,31 +16,30 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    Operation,
     PaddingNote,
     Place,
 )
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.mixers import ApproximatelyCausalMixer, CausalMixer
-from xfcost.formulas.rows import (
-    elementwise,
-    linear,
-    matmul,
-    maximum,
-    move,
-    on_raw_input,
-    sort,
-    static_weights,
-    with_gradient_operands,
-)
-from xfcost.formulas.tensors import copied, cropped, passed, product, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors, merged_heads
+from xfcost.mechanisms.blockwise import zeros_after
+from xfcost.program.attention import (
+    attend,
+    fixed_mask,
+    grouped_product,
+    join_heads,
+    scores,
+    softmax,
+    split_heads,
+)
+from xfcost.program.leaves import BucketOrder, Hash, SortLogits, Weight, Worked
+from xfcost.program.operations import Functions, Operations
+from xfcost.program.symbolic import Tensor
+from xfcost.program.tape import Program
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
 
-class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
+class Lsh(Program, ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     """Attention by locality-sensitive hashing, queries and keys being one (Reformer: Kitaev et al. 2020, §2).
 
     N tokens, width d, h heads of width d_k. In each of R rounds the tokens of a head are sorted by their bucket
@@ -65,6 +63,21 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     """
 
     short_name = "LSH attention"
+    titles: ClassVar[Mapping[str, str]] = {
+        "combine": "Weighted sum of the rounds",
+        "gather": "Gather queries and values by bucket",
+        "hash": "Hash argmax([xR; -xR])",
+        "logsumexp": "Log-sum-exp per query",
+        "look_back": "Chunks beside those before them",
+        "normalise": "Keys of length one",
+        "pad": "Pad to whole chunks",
+        "query_key": "Shared Q, K projection",
+        "rotate": "Random rotations xR",
+        "round_weights": "Softmax over the rounds",
+        "sort": "Sort by bucket",
+        "undo": "Back into the tokens' order",
+        "value": "V projection",
+    }
     content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
@@ -108,108 +121,83 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         masked = dict.fromkeys(("mask", "logsumexp", "softmax", "weighted_sum"), others + 1)  # a token masks itself
         return Observed(unread=masked | {"scores": others})
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, grid = place.grid.total, place.dim, place.grid
-        inner, padded, fits_one_chunk = self.inner(d), self.padded(grid), self.fits_one_chunk(grid)
-        copies = padded if fits_one_chunk else self.rounds * padded  # tokens in all rounds
-        keys, read = grid.total if fits_one_chunk else 2 * self.bucket, INPUT
-        t = _LshTensors(padded, copies, self.rounds, self.heads, inner, keys, fits_one_chunk)
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, inner, padded, bias = place.grid.total, self.inner(place.dim), self.padded(place.grid), self.projection_bias
         if padded != n:
-            yield move("pad", "Pad to whole chunks", padded * d, tensors=copied((n, d), (padded, d)))
-            read = "pad"
-        for path, title in (("query_key", "Shared Q, K projection"), ("value", "V projection")):
-            yield reading(on_raw_input(linear(path, title, padded, d, inner, bias=self.projection_bias)), read)
-        if not fits_one_chunk:
-            yield from self._sorted(grid, t)
-        yield _normalised(t)
-        if not fits_one_chunk:
-            # the previous chunk rolled to its place, then both side by side: of keys and of values
-            reads = (t.rows("normalise"), t.order("sort"), t.rows(_GATHERED_VALUES))
-            stands = Tensor(_STANDS, (t.heads, 2 * t.copies), "int64", constant=True)
-            tensors = Tensors(reads, (t.rows(OUTPUT, 2), stands, t.rows(_VALUES, 2)))
-            yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner, tensors=tensors)
-        yield from self._core(grid, t)
-        if not fits_one_chunk:
-            several = self.rounds != 1
-            moved = copies * (inner + (self.heads if several else 0))
-            # What is brought back is saved, and the places
-            places, saves = t.order(_UNDO), (Saved(BEFORE), t.places(_UNDO))
-            tensors = Tensors((t.rows(BEFORE), places), (t.rows(OUTPUT),), saves)
-            if several:
-                logits = Tensor("logsumexp", (t.heads, t.copies))
-                writes = (*tensors.writes, msgspec.structs.replace(logits, name=_LOGITS))
-                more = (Saved("logsumexp"), t.places(_UNDO))
-                tensors = Tensors((*tensors.reads, logits, places), writes, (*saves, *more))
-            yield move("undo", "Back into the tokens' order", moved, tensors=tensors)
-            if several:
-                yield from _combined(t)
-        out = linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
-        yield cropped(out, padded - place.grid.total)
+            x = t.leaf("pad", zeros_after, x, options={"count": padded - n})
+        qk, v = (split_heads(t.linear(name, x, inner, bias=bias), self.heads) for name in ("query_key", "value"))
+        y = (self._whole if self.fits_one_chunk(place.grid) else self._chunked)(t, qk, v, place)
+        return t.linear("out", join_heads(y), place.dim, bias=bias).narrow(1, 0, n)
 
-    def _sorted(self, grid: Grid, t: _LshTensors) -> Iterator[Operation]:
-        """Hashing, sorting and gathering."""
-        factors, times = self.factors(grid), t.heads * t.copies
-        columns = t.rounds * (sum(factors) // 2)
-        # No gradient passes
-        output = Tensor(OUTPUT, (t.heads, t.tokens, columns), constant=True)
-        tensors = Tensors((Tensor("query_key", (t.tokens, t.inner)),), (output,))
-        rotate = matmul("rotate", "Random rotations xR", t.tokens * t.inner * columns, tensors=tensors)
-        yield with_gradient_operands(rotate, 0)  # a choice has none
-        opposite = times * len(factors) * FLOPS_PER_ELEMENT["multiply"]
-        tensors = Tensors((Tensor(BEFORE, (t.heads, t.tokens, columns)),), (t.order(OUTPUT),))
-        yield maximum("hash", "Hash argmax([xR; -xR])", times * sum(factors), flops=opposite, tensors=tensors)
-        # The order, and the place of each token in it
-        tensors = Tensors((t.order(BEFORE),), (t.order(OUTPUT), t.order(_UNDO)))
-        yield sort("sort", "Sort by bucket", t.rounds * t.heads, t.tokens, tensors=tensors)
-        # What is gathered is saved, and the order
-        order = t.order("sort")
-        reads = tuple(Tensor(name, (t.tokens, t.inner)) for name in ("query_key", "value"))
-        saves = tuple(one for read in reads for one in (Saved(read.name), t.places("sort")))
-        tensors = Tensors((reads[0], order, reads[1], order), (t.rows(OUTPUT), t.rows(_GATHERED_VALUES)), saves)
-        yield move("gather", "Gather queries and values by bucket", 2 * t.copies * t.inner, tensors=tensors)
+    def _whole(self, t: Operations, qk: Tensor, v: Tensor, place: Place) -> Tensor:
+        """One chunk: full attention."""
+        x = t.leaf("scores", scores, qk, self._unit(t, qk), options={"shared": 1}, **self._score_facts(qk, place))
+        at = Weight(
+            (qk.shape[2],), Worked("fixed_numbers:token_numbers", {"tokens": qk.shape[2]}), "at_N", learns=False
+        )
+        options = {"tokens": None, "causal": bool(self.causal)}
+        x = t.leaf("mask", masked_in_order, x, weights=(at,), options=options, symbol="mask", **self._mixing(place))
+        x, _ = self._weights(t, x, place)
+        return self._weighted_sum(t, x, v, place)
 
-    def _core(self, grid: Grid, t: _LshTensors) -> Iterator[Operation]:
-        """Attention in the chunks, or full where one holds all tokens."""
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": t.keys}
-        if not t.whole:
-            most = lesser(t.rounds * t.keys, grid.total)
-            mixing = {"mixing": "local", "reads": "2·b·r", "reads_tokens": most}
-        mixing |= {"heads": self.heads}
-        entries, macs = t.heads * t.copies * t.keys, t.copies * t.keys * t.inner
-        content = mixing | {"content_dependent": True}
-        q, k, v = t.rows("gather"), t.rows("look_back", 2), t.rows(_VALUES, 2)
-        merged = None
-        if t.whole:
-            q, k, v = t.rows("query_key"), t.rows("normalise"), t.rows("value")
-            merged = merged_heads((t.tokens, t.inner), t.heads, t.tokens)
-        tensors = product(q, k, t.entries("").shape, merged, merged)
-        # the log-sum-exp keeps them
-        score_facts = {"attention_entries": entries, "matrix": matrix(entries, saved=True), "tensors": tensors}
-        yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
-        # In place; saved are the masks of padding, of later tokens and of the token itself
-        masks = 2 if self.causal else 1
-        stands: tuple[Tensor, ...]
-        if t.whole:
-            stands = (Tensor("tokens", (t.tokens,), "int64", once=True, held=True),)
-            makes = [Tensor("masks", (masks, t.tokens, t.tokens), "bool", once=True)]
-        else:
-            stands = t.order("sort"), Tensor(_STANDS, (t.heads, 2 * t.copies), "int64")
-            makes = [Tensor("masks", (masks, *t.entries("").shape), "bool")]
-        if self.padded(grid) != grid.total:
-            makes.append(Tensor("padding", (t.heads, 2 * t.copies), "bool"))
-        output = Tensor(OUTPUT, (0,), view_of=BEFORE)  # the scores themselves, which count once
-        tensors = Tensors((t.entries(BEFORE), *stands), (output,), (), tuple(makes))
-        yield Operation(path="mask", title="Mask", symbol="mask", tensors=tensors, **mixing)
-        # The scores and itself are saved
-        output = Tensor(OUTPUT, (t.heads, t.copies))
-        tensors = Tensors((t.entries(BEFORE),), (output,), (Saved(BEFORE), Saved(OUTPUT)))
-        yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, tensors=tensors, **content)
-        reads = (t.entries("mask"), Tensor("logsumexp", (t.heads, t.copies)))
-        tensors = Tensors(reads, (t.entries(OUTPUT),), (Saved(OUTPUT),))
-        weights = content | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
-        yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
-        tensors = product(t.entries(BEFORE), v, (t.copies, t.inner), None, merged)
-        yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", tensors=tensors, **content)
+    def _chunked(self, t: Operations, qk: Tensor, v: Tensor, place: Place) -> Tensor:
+        """Sorted by bucket, in chunks that read themselves and the one before, in every round."""
+        rounds, n, padded = self.rounds, place.grid.total, self.padded(place.grid)
+        order, undo = self._sorted(t, qk, place)
+        stands = order.flatten(2).unflatten(2, (-1, self.bucket))
+        by_bucket = {"chunk": self.bucket}
+        q = t.leaf("gather", gathered, qk, order, options=by_bucket)
+        k = t.leaf("look_back", with_chunk_before, self._unit(t, q))
+        x = t.leaf("scores", scores, q, k, options={"shared": 1}, **self._score_facts(q, place))
+        del q, k  # copies for each round, no longer needed
+        options = {"tokens": n if padded != n else None, "causal": bool(self.causal)}
+        at_key = t.leaf("look_back", with_chunk_before, stands)
+        x = t.leaf("mask", masked, x, stands, at_key, options=options, symbol="mask", **self._mixing(place))
+        x, logits = self._weights(t, x, place)
+        v = t.leaf("look_back", with_chunk_before, t.leaf("gather", gathered, v, order, options=by_bucket))
+        y = t.leaf("undo", by_token, self._weighted_sum(t, x, v, place), undo)
+        if rounds == 1:
+            return y.narrow(2, 0, padded)
+        logits = t.leaf("undo", by_token, logits, undo).unflatten(2, (-1, rounds)).flatten(3)
+        y = y.unflatten(2, (-1, rounds)).flatten(3)  # a token's outputs of all rounds: R·K
+        return t.leaf("combine", combined, y, t.leaf("round_weights", softmax, logits), options={"rounds": rounds})
+
+    def _sorted(self, t: Operations, x: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+        """The order of the tokens in every round, and each token's places in it: (B, H, R, P), (B, H, P, R)."""
+        factors, (heads, padded, width) = self.factors(place.grid), x.shape[1:]
+        columns = Weight((heads, width, self.rounds * (sum(factors) // 2)), "standard", "columns_HKr", learns=False)
+        x = t.leaf("rotate", rotated, x, weights=(columns,))
+        buckets = t.run("hash", Hash(self.rounds, tuple(factors), place.grid.total, padded), x)
+        found: Any = t.run("sort", BucketOrder(), buckets)
+        return found  # type: ignore[no-any-return]
+
+    def _unit(self, t: Operations, k: Tensor) -> Tensor:
+        """Keys of length 1, over √d_k."""
+        return t.leaf("normalise", of_unit_length, k, options={"root": float(k.shape[-1]) ** 0.5})
+
+    def _mixing(self, place: Place) -> dict[str, Any]:
+        keys = 2 * self.bucket
+        if self.fits_one_chunk(place.grid):
+            return {"mixing": "global", "reads": "N", "reads_tokens": place.grid.total, "heads": self.heads}
+        most = lesser(self.rounds * keys, place.grid.total)
+        return {"mixing": "local", "reads": "2·b·r", "reads_tokens": most, "heads": self.heads}
+
+    def _score_facts(self, q: Tensor, place: Place) -> dict[str, Any]:
+        """Facts of scores of queries (…, N, K); the log-sum-exp saves them."""
+        entries = prod(q.shape[1:-1]) * (place.grid.total if self.fits_one_chunk(place.grid) else 2 * self.bucket)
+        facts = {"attention_entries": entries, "matrix": matrix(entries, saved=True), "symbol": "QKᵀ"}
+        return facts | self._mixing(place) | {"content_dependent": True}
+
+    def _weights(self, t: Operations, x: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+        """The softmax of masked scores (…, N, M), and its log-sum-exps (…, N, 1)."""
+        content, entries = self._mixing(place) | {"content_dependent": True}, prod(x.shape[1:])
+        logits = t.leaf("logsumexp", log_sums, x, **content)
+        facts = {"matrix": matrix(entries, entries, saved=True), "symbol": "softmax"}
+        return t.leaf("softmax", exponentials, x, logits, **content | facts), logits
+
+    def _weighted_sum(self, t: Operations, x: Tensor, v: Tensor, place: Place) -> Tensor:
+        facts = self._mixing(place) | {"content_dependent": True}
+        return t.leaf("weighted_sum", grouped_product, x, v, options={"shared": 1}, symbol="AV", **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
@@ -231,63 +219,78 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             )
 
 
-def _combined(t: _LshTensors) -> Iterator[Operation]:
-    """The rounds' outputs, weighted by the softmax of their normalisers."""
-    title = "Softmax over the rounds"
-    shape = (t.heads, t.copies)
-    tensors = Tensors((Tensor(_LOGITS, shape),), (Tensor(OUTPUT, shape),), (Saved(OUTPUT),))
-    yield elementwise("round_weights", title, "softmax", t.copies * t.heads, tensors=tensors)
-    tensors = product(t.rows("undo"), Tensor(BEFORE, shape), (t.tokens, t.inner))
-    yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", t.copies * t.inner, tensors=tensors)
+# Keys are divided by √(mean(x²) + ε). Scores at masked keys, and at the token itself, which counts only alone.
+EPSILON: Final = 1e-6
+MASKED, ITSELF = -1e9, -1e5
+MASKED_HALF, ITSELF_HALF = -1e4, -1e3
 
 
-def _normalised(t: _LshTensors) -> Operation:
-    """Normalised keys: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
-    each = 3 * FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["mean"]
-    per_key = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
-    flops = t.copies * (t.inner * each + t.heads * per_key)
-    # Keys and their factors are saved
-    read = "query_key" if t.whole else "gather"
-    factors = Tensor("factors", (t.heads, t.copies))
-    tensors = Tensors((t.rows(read),), (t.rows(OUTPUT),), (Saved(read),), (factors,))
-    return Operation(path="normalise", title="Keys of length one", flops=flops, tensors=tensors)
+def rotated(t: Functions, x: Tensor, columns: Tensor) -> Tensor:
+    """x times fixed random columns of all rounds, with no gradient: (B, H, P, K), (H, K, r) -> (B, H, P, r)."""
+    return x.detach() @ columns
 
 
-# Beside the rows' first outputs.
-_UNDO: Final = "places of the tokens"
-_GATHERED_VALUES: Final = "gathered values"
-_VALUES: Final = "values beside those before them"
-_STANDS: Final = "tokens of the keys"
-_LOGITS: Final = "log-sum-exps by token"
+def gathered(t: Functions, x: Tensor, order: Tensor, *, chunk: int) -> Tensor:
+    """Tokens in the order of each round, in chunks: (B, H, P, K) -> (B, H, G, C, K)."""
+    return _rows_at(x, order).unflatten(2, (-1, chunk))
 
 
-class _LshTensors(NamedTuple):
-    """P padded `tokens`, S = R·P `copies` of them in R `rounds`, h `heads` of the width `inner`, m `keys` per query."""
-
-    tokens: Number
-    copies: Number
-    rounds: Number
-    heads: Number
-    inner: Number
-    keys: Number
-    whole: bool
-    """Is there one chunk, neither hashed nor sorted?"""
-
-    def order(self, name: str) -> Tensor:
-        return Tensor(name, (self.heads, self.copies), "int64", constant=True)
-
-    def rows(self, name: str, times: int = 1) -> Tensor:
-        return Tensor(name, (times * self.copies, self.inner))
-
-    def entries(self, name: str) -> Tensor:
-        return Tensor(name, (self.heads, self.copies, self.keys))
-
-    def places(self, name: str) -> Saved:
-        """Every gather by an order of several rounds copies it: rounds lie innermost."""
-        return Saved(name, copied=Exchanged((self.heads, self.copies), (self.rounds, self.tokens)))
+def by_token(t: Functions, x: Tensor, undo: Tensor) -> Tensor:
+    """Sorted back by token, the outputs of all rounds adjacent: (B, H, G, C, K) -> (B, H, S, K)."""
+    return _rows_at(x.flatten(2, 3), undo)
 
 
-class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
+def _rows_at(x: Tensor, index: Tensor) -> Tensor:
+    return x.gather(2, index.flatten(2).unsqueeze(-1).expand(-1, -1, -1, x.shape[-1]))
+
+
+def with_chunk_before(t: Functions, x: Tensor) -> Tensor:
+    """Each chunk with the chunk before it, the first with the last: (B, H, G, C, …) -> (B, H, G, 2C, …)."""
+    return t.cat([x.roll(1, 2), x], 3)
+
+
+def of_unit_length(t: Functions, x: Tensor, *, root: float) -> Tensor:
+    """Keys scaled to length 1."""
+    return x * (x.square().mean(-1, keepdim=True) + EPSILON).rsqrt() / root
+
+
+def masked(
+    t: Functions, x: Tensor, at_query: Tensor, at_key: Tensor, *, tokens: Number | None, causal: bool
+) -> Tensor:  # fmt: skip
+    """A very low score at padding and later tokens, a low one at the token itself. In place.
+
+    Scores (…, Q, M) of tokens at the places (…, Q) and (…, M) of the sequence.
+    """
+    shut, itself = (MASKED_HALF, ITSELF_HALF) if t.is_half(x) else (MASKED, ITSELF)
+    query, key = at_query.unsqueeze(-1), at_key.unsqueeze(-2)
+    if tokens is not None:
+        x = x.masked_fill_(key >= tokens, shut)
+    if causal:
+        x = x.masked_fill_(key > query, shut)
+    return x.masked_fill_(t.eq(key, query), itself)
+
+
+def masked_in_order(t: Functions, x: Tensor, at: Tensor, **options: Any) -> Tensor:
+    """The same of all tokens in their order."""
+    return masked(t, x, at, at, **options)
+
+
+def log_sums(t: Functions, x: Tensor) -> Tensor:
+    """The log-sum-exp over the keys: (…, N, M) -> (…, N, 1)."""
+    return x.logsumexp(-1, keepdim=True)
+
+
+def exponentials(t: Functions, x: Tensor, logits: Tensor) -> Tensor:
+    """softmax(x), from the log-sum-exp."""
+    return (x - logits).exp_()
+
+
+def combined(t: Functions, y: Tensor, weights: Tensor, *, rounds: int) -> Tensor:
+    """Outputs of all rounds (B, H, P, R·K), weighted by (B, H, P, R) -> (B, H, P, K)."""
+    return (y.unflatten(-1, (rounds, -1)) * weights.unsqueeze(-1)).sum(-2)
+
+
+class Sinkhorn(Program, CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     """Sparse Sinkhorn attention (Tay et al. 2020, §3), its sorting network as in sinkhorn-transformer 0.11.4.
 
     N tokens, padded to u blocks of b, width d, h heads of d_k. Pooled queries and keys of the blocks score how well
@@ -317,6 +320,17 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     `sortcut` (§3.4): every query reads the first t = k sorted blocks (u, where there are no more) and no block of its
     own.
     """
+
+    titles: ClassVar[Mapping[str, str]] = {
+        "beside": "Sorted blocks beside their own",
+        "null_keys": "Null block of keys",
+        "null_values": "Null block of values",
+        "pad": "Pad to whole blocks",
+        "pool": "Means of blocks",
+        "pool_queries": "Running means at the blocks' first tokens",
+        "reorder": "Sort blocks of keys and values",
+        "sort_scores": "Scores of blocks",
+    }
 
     block: Annotated[Length, Letter("b")] = 64
     """Tokens b of a block."""
@@ -353,111 +367,79 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         earlier = self.block if self.causal else 0  # blocks after its own
         return Observed(unread=dict.fromkeys(("sort_scores", "sort_logits", "balance", "reorder"), earlier))
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
-        t = self._tensors(place.grid, inner)
-        padded = t.blocks * t.block
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        read, written = (n, 3 * inner), (padded, 3 * inner)
-        tensors = passed(read) if read == written else copied(read, written)
-        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=tensors)
-        yield from self._pooled(t)
-        yield from self._sorted(t)
-        *rows, last = self._attended(place, t)
-        yield from [*rows, t.joined(last, masked=bool(self.causal) or self.padded(place.grid))]
-        out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
-        # one head's tokens lie as they are, cropped; several are copied beside each other
-        yield of_cropped(out, n, padded, inner) if self.heads == 1 else out
-
-    def _tensors(self, grid: Grid, inner: Number) -> _SinkhornTensors:
-        blocks = self.blocks(grid)
-        candidates = blocks + 1 if self.causal else blocks
-        sizes = (grid.total, blocks, self.block, candidates, self.sorted_blocks(grid), self.heads, inner)
-        return _SinkhornTensors(*sizes, bool(self.causal), self.sortcut is not None)
-
-    def _pooled(self, t: _SinkhornTensors) -> Iterator[Operation]:
-        """Pooling: one query and one key per block."""
-        elements, cost, one = t.blocks * t.block * t.inner, FLOPS_PER_ELEMENT, t.pooled(OUTPUT)
-        pooled = (one,) if self.causal else (one, t.pooled(_POOLED_KEYS))
-        mixing = self._mixing("b", self.block, tensors=Tensors((t.own("pad"),) * len(pooled), pooled))
-        means = Operation(path="pool", title="Means of blocks", flops=len(pooled) * elements * cost["mean"], **mixing)
-        if self.causal:
-            running = elements * cost["cumsum"] + t.blocks * t.inner * cost["multiply"]
-            mixing = self._mixing("N", t.blocks * t.block, mixing="global", tensors=Tensors((t.own("pad"),), (one,)))
-            title = "Running means at the blocks' first tokens"
-            yield Operation(path="pool_queries", title=title, flops=running, **mixing)
-        yield means
-
-    def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
-        return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
-
-    def _sorted(self, t: _SinkhornTensors) -> Iterator[Operation]:
-        """Scores of blocks, their soft permutation, and the sorted keys and values."""
-        cost, entries, scores = FLOPS_PER_ELEMENT, t.heads * t.blocks * t.candidates, t.heads * t.blocks**2
-        mixing = self._mixing("N", t.blocks * t.block, mixing="global", content_dependent=True, heads=self.heads)
-        names = ("pool_queries", "pool") if t.causal else ("pool", _POOLED_KEYS)
-        queries, keys = (t.pooled(name) for name in names)
-        tensors = product(queries, keys, (t.heads, t.blocks, t.blocks))
-        score_facts = {"attention_entries": scores, "matrix": matrix(scores), "tensors": tensors}
-        yield matmul("sort_scores", "Scores of blocks", t.blocks**2 * t.inner, **score_facts, **mixing)
-        # the first log-sum-exp of the iterations keeps them
-        logits = mixing | {"matrix": matrix(entries, scores, saved=not self.causal and bool(self.iterations))}
-        order = mixing | {"matrix": matrix(entries, entries, saved=True)}
-        if self.causal:
-            masked = static_weights(logits) | {"moved": entries, "tensors": t.sort_logits}
-            yield elementwise("sort_logits", "Scale, mask", "multiply", scores, **masked)
-            yield elementwise("balance", "Softmax of rows", "softmax", entries, **order)
-        else:
-            work = "multiply + relu + add + exp + multiply"
-            logits |= {"tensors": t.sort_logits}
-            yield elementwise("sort_logits", "Log of positive scores", work, entries, **logits)
-            flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
-            order |= {"tensors": t.balance(self.iterations)}
-            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
-        if self.causal:
-            moved = t.candidates * t.block * t.inner
-            for tensor in ("keys", "values"):
-                tensors = Tensors((t.own("pad"),), (t.in_blocks(OUTPUT, t.candidates),))
-                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=t.inner, tensors=tensors)
-        reordered = t.ordered * t.candidates * t.block * t.inner
-        # The order times blocks, which are copied where they are parts of `pad`
-        names = ("null_keys", "null_values") if t.causal else ("pad", "pad")
-        ordered, (keys, values) = t.order("balance"), (t.in_blocks(name, t.candidates) for name in names)
-        makes = () if t.causal else (Tensor("blocks", (2, *keys.shape)),)
-        saves = (Saved("balance"), *(Saved(name) for name in names if t.causal))
-        writes = t.in_blocks(OUTPUT, t.ordered), t.in_blocks(_SORTED_VALUES, t.ordered)
-        tensors = Tensors((ordered, keys, ordered, values), writes, saves, makes)
-        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=tensors, **mixing)
-
-    def _attended(self, place: Place, t: _SinkhornTensors) -> Iterator[Operation]:
-        """Attention of a block over itself and its sorted block; SortCut: over the first sorted blocks."""
-        b, blocks, cut = t.block, t.blocks, t.cut
-        keys = t.ordered * b if cut else 2 * b
-        masked = not cut and (bool(self.causal) or self.padded(place.grid))
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
-        if not cut:
-            own, both = t.own("pad"), 2 * blocks
-            reads = (t.own("reorder"), own, t.own(_SORTED_VALUES), own)
-            tensors = Tensors(reads, (t.in_blocks(OUTPUT, both), t.in_blocks(_BLOCK_VALUES, both)))
-            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * t.inner, tensors=tensors)
-        if masked and place.fused:
-            tensors = Tensors((), (msgspec.structs.replace(t.mask, name=OUTPUT),), beside=True)
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", tensors=tensors, **mixing)
-        operands = ("pad", "reorder", _SORTED_VALUES) if cut else ("pad", "beside", _BLOCK_VALUES)
-        rows = attention_of(
-            self,
-            place,
-            queries=blocks * b if cut else b,
-            keys=keys,
-            groups=1 if cut else blocks,
-            pairs=None,
-            masked=masked,
-            other_entries=t.heads * blocks * t.candidates,  # the order of the blocks
-            operands=operands,
-            gathered=True,
-            **mixing,
+    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
+        n, inner, u, b = place.grid.total, self.inner(place.dim), self.blocks(place.grid), self.block
+        x = t.linear("qkv", x, 3 * inner, bias=self.projection_bias)
+        parts = t.leaf("pad", zeros_after, x, options={"count": u * b - n}).chunk(3, -1)
+        q, k, v = (split_heads(part, self.heads).unflatten(2, (u, b)) for part in parts)
+        order = self._order(t, q, k)
+        keys, values = (self._null_first(t, name, part) for name, part in (("null_keys", k), ("null_values", v)))
+        mixing = self._global(u) | {"content_dependent": True}
+        options = {"limit": None if self.sortcut is None else self.sorted_blocks(place.grid)}
+        sorted_k, sorted_v = (
+            t.leaf("reorder", reordered, order, part, options=options, **mixing) for part in (keys, values)
         )
-        yield from (t.core(row, has_mask=masked) for row in rows)
+        facts: dict[str, Any] = {
+            "mixing": "global",
+            "reads": "2·b" if self.sortcut is None else "k·b",
+            "heads": self.heads,
+        }
+        core: dict[str, Any] = {"fused": place.fused, "pairs": None, "mixing": facts}
+        core["other_entries"] = prod(order.shape[1:])  # the order of the blocks
+        if self.sortcut is None:
+            k, v = t.leaf("beside", block_beside, sorted_k, k), t.leaf("beside", block_beside, sorted_v, v)
+            y = attend(t, q, k, v, mask=self._mask(t, place.grid), **core).flatten(2, 3)
+        else:
+            y = attend(t, *(part.flatten(2, 3) for part in (q, sorted_k, sorted_v)), **core)
+        return t.linear("out", join_heads(y.narrow(2, 0, n)), place.dim, bias=self.projection_bias)
+
+    def _global(self, blocks: Number) -> dict[str, Any]:
+        return {"mixing": "global", "reads": "N", "reads_tokens": blocks * self.block, "heads": self.heads}
+
+    def _order(self, t: Operations, q: Tensor, k: Tensor) -> Tensor:
+        """How much of each block stands in place of another: (B, H, U, T, K) twice -> (B, H, U, V)."""
+        u, width = q.shape[2], q.shape[-1]
+        of_block: dict[str, Any] = {"mixing": "local", "reads": "b", "reads_tokens": self.block}
+        if self.causal:
+            counts = Worked("fixed_numbers:first_tokens", {"blocks": u, "block": self.block})
+            of_all = {"mixing": "global", "reads": "N", "reads_tokens": u * self.block}
+            weights = (Weight((u, 1), counts, "count_U1", learns=False),)
+            queries = t.leaf("pool_queries", running_means, q, weights=weights, **of_all)
+        else:
+            queries = t.leaf("pool", block_means, q, **of_block)
+        keys = t.leaf("pool", block_means, k, **of_block)
+        mixing, between = self._global(u), self.heads * u * u
+        entries = self.heads * u * (u + 1 if self.causal else u)
+        facts = {"attention_entries": between, "matrix": matrix(between), "content_dependent": True} | mixing
+        x = t.leaf("sort_scores", scores, queries, keys, options={"shared": 1}, **facts)
+        factor = float(width) ** -0.5
+        # the first log-sum-exp of the iterations keeps them
+        facts = mixing | {"matrix": matrix(entries, between, saved=not self.causal and bool(self.iterations))}
+        balanced_facts = mixing | {"matrix": matrix(entries, entries, saved=True), "content_dependent": True}
+        if self.causal:
+            options = {"factor": factor / self.temperature}
+            x = t.leaf("sort_logits", causal_logits, x, options=options, title="Scale, mask", **facts)
+            return t.leaf("balance", softmax, x, title="Softmax of rows", **balanced_facts)
+        facts |= {"title": "Log of positive scores", "content_dependent": True}
+        x = t.run("sort_logits", SortLogits(factor, self.temperature, EPSILON), x, **facts)
+        options = {"iterations": self.iterations}
+        return t.leaf("balance", balanced, x, options=options, title="Sinkhorn iterations", **balanced_facts)
+
+    def _null_first(self, t: Operations, name: str, x: Tensor) -> Tensor:
+        """Causal, a learned block before the others."""
+        if not self.causal:
+            return x
+        null = Weight((x.shape[1], x.shape[-1]), "standard")
+        return t.leaf(name, null_block_first, x, weights=(null,))
+
+    def _mask(self, t: Operations, grid: Grid) -> Callable[..., Tensor] | None:
+        """Shuts padding in the own block or, if causal, later tokens of it."""
+        if not self.causal and not self.padded(grid):
+            return None
+        u, b = self.blocks(grid), self.block
+        options = {"tokens": grid.total, "blocks": u, "block": b, "causal": bool(self.causal)}
+        shape = (*((1, b) if self.causal else (u, 1)), 2 * b)
+        return fixed_mask(t, Weight(shape, Worked("clusters:beside_sorted", options), "shut", learns=False))
 
     def notes(self, place: Place) -> Iterator[str]:
         n, blocks, b = place.grid.total, self.blocks(place.grid), self.block
@@ -473,89 +455,43 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             yield "causal: rows of the sorting are balanced alone, a column's sum would run over later blocks"
 
 
-# Beside the rows' first outputs.
-_POOLED_KEYS: Final = "pooled keys"
-_SORTED_VALUES: Final = "sorted values"
-_BLOCK_VALUES: Final = "values beside their own"
+def block_means(t: Functions, x: Tensor) -> Tensor:
+    """The mean of each block: (B, H, U, T, K) -> (B, H, U, K)."""
+    return x.mean(3)
 
 
-class _SinkhornTensors(NamedTuple):
-    """N `tokens` in u `blocks` of b, h `heads` of the width `inner` together; of `candidates` `ordered` are sorted."""
+def running_means(t: Functions, q: Tensor, counts: Tensor) -> Tensor:
+    """The mean of all tokens up to the first of each block, for causality: (B, H, U, T, K) -> (B, H, U, K)."""
+    total = q.flatten(2, 3).cumsum(2)
+    return total.unflatten(2, q.shape[2:4]).select(3, 0) / counts
 
-    tokens: Number
-    blocks: Number
-    block: Number
-    candidates: Number
-    ordered: Number
-    heads: Number
-    inner: Number
-    causal: bool
-    cut: bool
 
-    def in_blocks(self, name: str, blocks: Number) -> Tensor:
-        return Tensor(name, (blocks * self.block, self.inner))
+def causal_logits(t: Functions, x: Tensor, *, factor: float) -> Tensor:
+    """(B, H, U, U) -> (B, H, U, V): the null block scores 0; the block itself and later ones -∞."""
+    logits = t.pad(x * factor, -1, before=1)
+    return logits.masked_fill(t.later(logits), float("-inf"))
 
-    def own(self, name: str) -> Tensor:
-        return self.in_blocks(name, self.blocks)
 
-    def pooled(self, name: str) -> Tensor:
-        return Tensor(name, (self.blocks, self.inner))
+def balanced(t: Functions, x: Tensor, *, iterations: int) -> Tensor:
+    """Alternately normalises rows and columns (Sinkhorn 1964, in logarithms): logits -> a soft permutation."""
+    for _ in t.steps(iterations):
+        for axis in (-1, -2):
+            x = x - x.logsumexp(axis, keepdim=True)
+    return x.exp()
 
-    def order(self, name: str) -> Tensor:
-        return Tensor(name, (self.heads, self.blocks, self.candidates))
 
-    @property
-    def sort_logits(self) -> Tensors:
-        """Causal a mask; else the positive scores, and what the logarithm is of."""
-        scores = Tensor(BEFORE, (self.heads, self.blocks, self.blocks))
-        if self.causal:
-            made = masked(scores.shape, (self.blocks, self.candidates))
-            return msgspec.structs.replace(made, writes=(self.order(OUTPUT),))
-        return Tensors((scores,), (self.order(OUTPUT),), (), (Tensor("positive", (2, *scores.shape)),))
+def null_block_first(t: Functions, x: Tensor, null: Tensor) -> Tensor:
+    """A learned block, one vector for all its tokens, before the others: (B, H, U, T, K) -> (B, H, V, T, K)."""
+    block = null.unsqueeze(1).unsqueeze(1).expand(x.shape[0], -1, -1, x.shape[3], -1)
+    return t.cat([block, x], 2)
 
-    def balance(self, iterations: int) -> Tensors:
-        """Each sum's logits and itself are saved, and the exponential."""
-        order, sums = self.order(BEFORE), 2 * iterations
-        if not sums:
-            return Tensors((order,), (self.order(OUTPUT),), (Saved(OUTPUT),))
-        makes = Tensor("logits", (sums - 1, *order.shape)), Tensor("sums", (sums, self.heads, self.blocks))
-        return Tensors((order,), (self.order(OUTPUT),), (Saved(BEFORE), Saved(OUTPUT)), makes)
 
-    @property
-    def mask(self) -> Tensor:
-        """Of the own block: later tokens, or in every block the padding."""
-        shape = (1, self.block) if self.causal else (self.blocks, 1)
-        return Tensor("mask", (*shape, 2 * self.block), "bool", once=True)
+def reordered(t: Functions, order: Tensor, x: Tensor, *, limit: int | None) -> Tensor:
+    """Blocks in soft order, only the first `limit`: (B, H, U, V), (B, H, V, T, K) -> (B, H, U, T, K)."""
+    order = order if limit is None else order.narrow(2, 0, limit)
+    return (order @ x.flatten(3)).unflatten(3, x.shape[3:])
 
-    def core(self, row: Operation, *, has_mask: bool) -> Operation:
-        """`row` of the core, whose blocks are groups inside the heads."""
-        if row.tensors is None or self.cut:
-            return row
-        if row.path == "mask":
-            return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, makes=()))
-        if not row.fused:
-            return row
-        reads, saves = row.tensors.reads, row.tensors.saves
-        if has_mask:
-            every = Tensor("masks", (self.heads, self.blocks, *self.mask.shape[1:]), "bool", once=True)
-            saves = (Saved("pad", copied=Exchanged(reads[0].shape, (self.heads, self.blocks))), *saves[1:])
-            expanded = (*reads, msgspec.structs.replace(every, name="mask"))
-            makes = (*row.tensors.makes, Tensor("masks", every.shape, once=True))  # in the queries' type
-            tensors = msgspec.structs.replace(row.tensors, reads=expanded, saves=saves, makes=makes)
-        else:
-            saves = (Saved("pad", copied=merged_heads(reads[0].shape, self.heads, reads[0].shape[0])), *saves[1:])
-            tensors = msgspec.structs.replace(row.tensors, saves=saves)
-        return msgspec.structs.replace(row, tensors=tensors)
 
-    def joined(self, row: Operation, *, masked: bool) -> Operation:
-        """The core's last row: its heads are joined, of the tokens without padding.
-
-        A fused kernel writes them as the queries lie: of all tokens beside each other, of blocks apart where the batch
-        and the heads, or a mask's blocks and the heads, were merged.
-        """
-        shape, axes = (self.tokens, self.inner), (self.heads, self.tokens)
-        if not row.fused:
-            return reading(row, rearranged=Exchanged(shape, axes))
-        if self.cut:
-            return reading(row, rearranged=None)
-        return reading(row, rearranged=Exchanged(shape, axes) if masked else merged_heads(shape, *axes))
+def block_beside(t: Functions, x: Tensor, y: Tensor) -> Tensor:
+    """The tokens of two blocks beside each other: (B, H, U, T, K) twice -> (B, H, U, 2T, K)."""
+    return t.cat([x, y], 3)

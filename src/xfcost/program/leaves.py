@@ -379,6 +379,51 @@ class Distances(NamedTuple):
         return (t.held(heads, self.count, width) @ x.detach().mT).mT
 
 
+class Hash(NamedTuple):
+    """argmax([x; -x]) of every round and factor, as one bucket number: (B, H, P, r) -> (B, H, R, P).
+
+    Tokens from `tokens` on are padding, which has a bucket of its own.
+    """
+
+    rounds: Number
+    factors: tuple[Number, ...]
+    tokens: Number
+    padded: Number
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        x, start = x.unflatten(-1, (self.rounds, -1)), 0
+        shape = x.shape[:-1]
+        for factor in self.factors:
+            part = x.narrow(-1, start, factor // 2)
+            t.call("aten::max", (part,), shape)
+            least = t.call("aten::min", (part,), shape)
+            t.call("aten::neg", (least,), shape)
+            start = start + factor // 2
+        return t.made(shape, x, type_="int64").transpose(-2, -1)
+
+
+class BucketOrder(NamedTuple):
+    """Tokens sorted by bucket, then by position: (B, H, R, P) -> the order (B, H, R, P), and where each token stands.
+
+    That is its place in the orders of all rounds one after the other: (B, H, P, R).
+    """
+
+    def traced(self, t: Tape, bucket: Symbolic) -> tuple[Symbolic, Symbolic]:
+        order = t.call("aten::argsort", (bucket, -1), bucket.shape, like=bucket, type_="int64")
+        return order, t.made(bucket.shape, bucket, type_="int64").transpose(-2, -1)
+
+
+class SortLogits(NamedTuple):
+    """log(relu(x·factor) + ε) / temperature, with Gumbel noise in training: (B, H, U, U)."""
+
+    factor: float
+    temperature: float
+    epsilon: float
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        return ((x * self.factor).relu() + self.epsilon).log() / self.temperature
+
+
 class Made(NamedTuple):
     """A tensor of integers or truth values."""
 

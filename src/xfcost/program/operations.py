@@ -56,6 +56,9 @@ class Functions(Protocol):
         """The numbers of the steps of a loop."""
 
     def eq(self, x: Tensor, y: Tensor | float) -> Tensor: ...
+    def is_half(self, x: Tensor) -> bool:
+        """Has x the narrow range of float16?"""
+
     def least(self, x: Tensor) -> float:
         """The least number of the type of x."""
 

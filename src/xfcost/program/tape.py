@@ -26,8 +26,8 @@ from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast,
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
-_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu"})
-_SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "softmax"})
+_SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu", "log"})
+_SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "rsqrt", "softmax"})
 NO_TITLES: Final[Mapping[str, str]] = {}
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
@@ -186,6 +186,9 @@ class Tape(Operations):
         shape = broadcast(x.shape, y.shape) if isinstance(y, Symbolic) else x.shape
         return self.call("aten::eq", (x, y), shape, type_="bool")
 
+    def is_half(self, x: Symbolic) -> bool:
+        return False
+
     def least(self, x: Symbolic) -> float:
         return float("-inf")
 
@@ -286,7 +289,8 @@ class Tape(Operations):
         axis = dim % tensors[0].ndim
         length = sum(one.shape[axis] for one in tensors)
         first = tensors[0].shape
-        return self.call("aten::cat", tuple(tensors), (*first[:axis], length, *first[axis + 1 :]))
+        shape, type_ = (*first[:axis], length, *first[axis + 1 :]), tensors[0].storage.type
+        return self.call("aten::cat", tuple(tensors), shape, type_=type_)
 
     def normalize(self, x: Symbolic) -> Symbolic:
         lengths = self.call("aten::linalg_vector_norm", (x,), (*x.shape[:-1], 1))

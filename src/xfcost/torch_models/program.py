@@ -26,10 +26,12 @@ from xfcost.program.leaves import (
     Act,
     Bookkeeping,
     BucketBias,
+    BucketOrder,
     Distances,
     ExpertLinear,
     Function,
     FusedAttention,
+    Hash,
     HeadConv,
     IntervalMask,
     KeyValueCache,
@@ -38,6 +40,7 @@ from xfcost.program.leaves import (
     Linear,
     Norm,
     Rotary,
+    SortLogits,
     State,
     TalkingHeads,
     TokenBefore,
@@ -55,6 +58,7 @@ from xfcost.torch_models.shared import (
     convolution,
     experts,
     fixed_numbers,
+    hashing,
     leaves,
     norms,
     windows,
@@ -116,6 +120,10 @@ class Functions(Loops):
         return F.pad(x, [*sides], value=value) if any(sides) else x
 
     normalize = staticmethod(partial(F.normalize, dim=-1))
+
+    @staticmethod
+    def is_half(x: Tensor) -> bool:
+        return x.dtype == torch.float16
 
     @staticmethod
     def least(x: Tensor) -> float:
@@ -244,6 +252,9 @@ MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     State: lambda leaf, *new: cache.RecurrentState(*(one.shape for one in new), starts=leaf.starts),
     FusedAttention: lambda leaf, *_: leaves.Fused(causal=leaf.causal, scale=leaf.scale, grouped=leaf.grouped),
     Distances: lambda leaf, x: clusters.Distances(x.shape[1], leaf.count, x.shape[-1], leaf.sides),
+    Hash: lambda leaf, _: hashing.Hash(leaf.rounds, leaf.factors, leaf.tokens, leaf.padded),
+    BucketOrder: lambda *_: leaves.Leaf(hashing.sorted_by_bucket),
+    SortLogits: lambda leaf, _: hashing.SortLogits(leaf.factor, leaf.temperature, leaf.epsilon),
     HeadConv: lambda leaf, _: attention.HeadConvolution(leaf.heads, leaf.size),
     IntervalMask: lambda leaf, *_: named(leaf.worked.function)(**leaf.worked.options),
     TalkingHeads: lambda leaf, _: attention.TalkingHeads(leaf.heads, leaf.heads),

@@ -62,3 +62,11 @@ def beside_block(tokens: int, block: int, after: int, *, causal: bool) -> Tensor
     shut_GTR = (key_G1R < 0).logical_or(key_G1R >= tokens)
     shut_GTR = shut_GTR.logical_or(key_G1R > query_GT1) if causal else shut_GTR.expand(-1, block, -1)
     return shut_GTR.unsqueeze(1)
+
+
+def beside_sorted(tokens: int, blocks: int, block: int, *, causal: bool) -> Tensor:
+    """In a block behind its sorted one: padding (U, 1, 2T) or, if causal, later tokens (1, T, 2T)."""
+    own = torch.ones(1, block, block, dtype=torch.bool).triu(1)
+    if not causal:
+        own = (torch.arange(blocks * block) >= tokens).unflatten(0, (blocks, 1, block))
+    return F.pad(own, (block, 0))

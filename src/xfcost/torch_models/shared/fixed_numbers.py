@@ -123,3 +123,13 @@ def orthogonal_features(count: int, width: int) -> Tensor:
         lengths_F1 = torch.randn(count, width, dtype=torch.float64).norm(dim=-1, keepdim=True)
         features_FK = directions_FK * lengths_F1
     return features_FK.to(device, torch.get_default_dtype())
+
+
+def token_numbers(tokens: int) -> Tensor:
+    """0 to N - 1: (N,)."""
+    return torch.arange(tokens)
+
+
+def first_tokens(blocks: int, block: int) -> Tensor:
+    """How many tokens there are up to the first one of each block: (U, 1)."""
+    return (torch.arange(blocks) * block + 1).unsqueeze(-1)
