@@ -193,7 +193,7 @@ def in_halves(weight_OD: torch.Tensor, heads: int, content: int) -> torch.Tensor
 
 
 def put_latent_attention(mixer: Any, weights: hf.TheirWeights, layer: str) -> None:
-    if mixer.q_down is None:
+    if not hasattr(mixer, "q_down"):
         mixer.q.weight.copy_(in_halves(weights.take(f"{layer}q_proj.weight"), HEADS, 6))
     else:
         weights.put(mixer.q_down, f"{layer}q_a_proj")

@@ -314,7 +314,7 @@ def copied(model: nn.Module, theirs: nn.Module) -> None:
             getattr(leaf, kind).copy_(torch.cat(found))
 
     put(stream.embed[0].lookup, "reformer.embeddings.word_embeddings")
-    for axis, table in enumerate(stream.embed[1].axes):
+    for axis, table in enumerate(stream.embed[1].axes.children()):
         table.weight.copy_(weights[f"reformer.embeddings.position_embeddings.weights.{axis}"].flatten(0, 1))
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
         layer = f"reformer.encoder.layers.{number}"

@@ -83,15 +83,15 @@ def funnel_copied(theirs: nn.Module, ours: Any) -> None:
 
 
 def copied_layer(weights: TheirWeights, block: str, number: int, mixer: Any, mlp: Any) -> None:
-    layer, inner, core = f"{block}{number}.", mixer.inner, mixer.inner.core
+    layer, inner = f"{block}{number}.", mixer.inner
     theirs = f"{layer}attention."
     weights.put(inner.q, f"{theirs}q_head")
     weights.put_joined(inner.kv, *(f"{theirs}{letter}_head" for letter in "kv"))
-    core.r.weight.copy_(weights.take(f"{theirs}r_kernel").flatten(1).T)
-    core.content_bias.weight.copy_(weights.take(f"{theirs}r_w_bias").reshape(1, -1))
-    core.position_bias.weight.copy_(weights.take(f"{theirs}r_r_bias").reshape(1, -1))
-    core.type_bias.weight.copy_(weights.take(f"{theirs}r_s_bias").reshape(1, -1))
-    core.types.weight.copy_(weights.take(f"{theirs}seg_embed").flatten(1))
+    inner.r.weight.copy_(weights.take(f"{theirs}r_kernel").flatten(1).T)
+    inner.content_bias.weight.copy_(weights.take(f"{theirs}r_w_bias").reshape(1, -1))
+    inner.position_bias.weight.copy_(weights.take(f"{theirs}r_r_bias").reshape(1, -1))
+    inner.type_bias.weight.copy_(weights.take(f"{theirs}r_s_bias").reshape(1, -1))
+    inner.types.weight.copy_(weights.take(f"{theirs}seg_embed").flatten(1))
     weights.put(inner.out, f"{theirs}post_proj")
     weights.put(mixer.residual_norm, f"{theirs}layer_norm")
     weights.put(mlp.inner.fc1, f"{layer}ffn.linear_1")
@@ -192,10 +192,9 @@ def conformer_copied(block: nn.Module, theirs: nn.Module) -> None:
     weights.put(attention.inner.out, "self_attn.o_proj")
     for kind, parameter in attention.inner.kv.named_parameters():
         parameter.copy_(torch.cat([weights.take(f"self_attn.{name}_proj.{kind}") for name in "kv"]))
-    core = attention.inner.core
-    core.r.weight.copy_(beside(weights.take("self_attn.relative_k_proj.weight")))
-    core.content_bias.weight.copy_(weights.take("self_attn.bias_u").flatten()[None])
-    core.position_bias.weight.copy_(weights.take("self_attn.bias_v").flatten()[None])
+    attention.inner.r.weight.copy_(beside(weights.take("self_attn.relative_k_proj.weight")))
+    attention.inner.content_bias.weight.copy_(weights.take("self_attn.bias_u").flatten()[None])
+    attention.inner.position_bias.weight.copy_(weights.take("self_attn.bias_v").flatten()[None])
     weights.put(convolution.residual_norm, "norm_conv")
     for ours, name in ((convolution.inner.pointwise1, "conv1"), (convolution.inner.pointwise2, "conv2")):
         ours.weight.copy_(weights.take(f"conv.pointwise_{name}.weight")[..., 0])
@@ -225,7 +224,7 @@ def test_a_block_with_their_weights(frames: int, attention: str, tmp_path: Path)
         expected = theirs(x_BND, position_embeddings=positions)
         # both encode positions in single precision, and round angles differently
         torch.testing.assert_close(block(x_BND, None), expected, rtol=1e-5, atol=1e-5)
-    encodings = block[1].inner.core.encodings_1TD
+    encodings = block[1].inner.encodings_1TD
     torch.testing.assert_close(encodings.expand(2, -1, -1), beside(positions), rtol=1e-5, atol=1e-5)
 
 
