@@ -17,7 +17,7 @@ from residual_blocks import BLOCKS, FULL, IMAGE, MLP, WORDS, spec_file, stage
 from xfcost.cli import app
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.residual_stream import ResidualStream, records
-from xfcost.program import residual
+from xfcost.program import attention, residual
 from xfcost.report.figure import look
 from xfcost.report.residual_stream import document, panels, sentences
 from xfcost.report.residual_stream_figure import depth_figure, matrix_figure, stream_bytes
@@ -28,7 +28,7 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.program import FunctionLeaf, ProgramModule
 from xfcost.torch_models.residual_stream import rounding
-from xfcost.torch_models.shared.leaves import Add, WeightedSum
+from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import Affine, BatchNorm, GroupNorm, LayerNorm, RmsNorm
 
 
@@ -314,7 +314,7 @@ def test_a_network_that_mixes_tokens_is_seen(tmp_path, monkeypatch):
 
 
 def test_attention_that_mixes_no_tokens_is_seen(tmp_path, monkeypatch):
-    broken(WeightedSum, lambda leaf, out: out * 0 + 1, monkeypatch)
+    broken_function(attention.grouped_product, lambda leaf, out: out * 0 + 1, monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
     assert "declared mixing, and no row of another token changed" in " ".join(found.contradictions)
 
