@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import xfcost
 from helpers import environment, error_of, report_text, stdout_of, words_of, xf
+from wrong_rows import declared_wrongly
 from xfcost.cli import COMMANDS, app, command
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.join import join
 from xfcost.ledger.operation import Operation
-from xfcost.program.tape import Tape
 
 
 class TestAnalyze:
@@ -111,14 +111,7 @@ class TestCircumstances:
     @pytest.mark.parametrize("words", [["analyze", "vit-ti32"], ["compare", "vit-ti32", "vit-s32", "--trace"]])
     def test_disagreement_ends_with_one(self, words, monkeypatch):
         # A component whose formula is off by one: the report is printed, and the exit code is 1.
-        usual = Mlp.forward
-
-        def off(self, t, x, place):
-            answer = usual(self, t, x, place)
-            if isinstance(t, Tape):
-                t.rows["fc1"] = msgspec.structs.replace(t.rows["fc1"], macs=t.rows["fc1"].macs + 1)
-            return answer
-
+        off = declared_wrongly(Mlp.forward, "fc1", macs=lambda row: row.macs + 1)
         monkeypatch.setattr(Mlp, "forward", off)
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 1, done.output

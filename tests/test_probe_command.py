@@ -1,20 +1,17 @@
 """`analyze --probe`: every row of a spec held against its running model; a wrong declaration ends with exit code 1."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
 import xfcost
 from helpers import table_of
 from specs import WHOLE
+from wrong_rows import declared_wrongly
 from xfcost.cli import app
-from xfcost.formulas.component import Place
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
 
 PIXELS = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
@@ -30,13 +27,7 @@ def tiny() -> str:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window's scores are declared global."""
-    operations = Window.operations
-
-    def wrong(self: Window, place: Place) -> Iterator[Operation]:
-        for row in operations(self, place):
-            yield msgspec.structs.replace(row, mixing="global") if row.path == "scores" else row
-
-    monkeypatch.setattr(Window, "operations", wrong)
+    monkeypatch.setattr(Window, "forward", declared_wrongly(Window.forward, "scores", mixing=lambda row: "global"))
 
 
 def one_less(reads: Any) -> Any:
@@ -47,12 +38,8 @@ def one_more(pairs: Any) -> Any:
     return lambda self, grid, memory=None: pairs(self, grid, memory) + 1
 
 
-def other_letter(operations: Any) -> Any:
-    def wrong(self: Window, place: Place) -> Iterator[Operation]:
-        for row in operations(self, place):
-            yield msgspec.structs.replace(row, reads="h²") if row.path == "scores" else row
-
-    return wrong
+def other_letter(forward: Any) -> Any:
+    return declared_wrongly(forward, "scores", reads=lambda row: "h²")
 
 
 def run(*arguments: str) -> Any:
@@ -89,7 +76,7 @@ def test_the_rows_of_a_preset_are_what_its_model_does(preset: str) -> None:
     [
         ("reads", one_less, "token 1 of 36 (6×6): declared to read 1, 2, 6, 7, 8, 12, 13, 14; reads 0, 1, 2, 6, 7, 8,"),
         ("pairs", one_more, "pairs of 36 (6×6) tokens: declared 325; reads lists 324"),
-        ("operations", other_letter, "scores: reads h² is declared; its number is W² in letters"),
+        ("forward", other_letter, "scores: reads h² is declared; its number is W² in letters"),
     ],
     ids=["the set", "the pairs", "the letter"],
 )
