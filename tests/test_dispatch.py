@@ -13,8 +13,10 @@ from modules import Call, work
 from specs import architecture_of
 from xfcost.counting.forward import count
 from xfcost.formulas.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
+from xfcost.program import attention, residual
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
+from xfcost.torch_models.program import FunctionLeaf
 from xfcost.torch_models.running.by_row import dispatch, dispatched_rows
 from xfcost.torch_models.running.loops import MOST_STEPS
 from xfcost.torch_models.shared import leaves, recurrence
@@ -52,20 +54,22 @@ class TestWhatAGraphDrops:
     """Work whose result nobody reads is in no graph."""
 
     @pytest.mark.parametrize(
-        ("leaf", "wasted", "quantities"),
+        ("does", "wasted", "quantities"),
         [
-            (leaves.Softmax, lambda scores: scores @ scores, {"macs", "flops"}),
+            (attention.softmax, lambda scores: scores @ scores, {"macs", "flops"}),
             (leaves.Linear, F.gelu, {"flops"}),
-            (leaves.Softmax, lambda scores: scores.sort(dim=-1), {"comparisons"}),
-            (leaves.Add, lambda x: torch.cat([x, x], dim=1), {"moved"}),
+            (attention.softmax, lambda scores: scores.sort(dim=-1), {"comparisons"}),
+            (residual.add, lambda x: torch.cat([x, x], dim=1), {"moved"}),
         ],
     )
-    def test_work_inside_a_leaf(self, leaf, wasted, quantities, monkeypatch):
+    def test_work_inside_a_leaf(self, does, wasted, quantities, monkeypatch):
+        leaf = does if isinstance(does, type) else FunctionLeaf
         before = leaf.forward
 
-        def forward(self, x, *more):
-            wasted(x)
-            return before(self, x, *more)
+        def forward(self, *inputs, **options):
+            if does in (leaf, getattr(self, "function", None)):
+                wasted(inputs[0])
+            return before(self, *inputs, **options)
 
         monkeypatch.setattr(leaf, "forward", forward)
         ledger = reconciled_preset("vit-ti16")
