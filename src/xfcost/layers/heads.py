@@ -148,7 +148,8 @@ class FlattenClassifier(Program, Head, frozen=True, kw_only=True, tag="flatten_c
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         grid = on_grid(x, place.grid.sides)
         pool = AdaptiveMean(self.pooled_sides(place))
-        y = t.run("pool", pool, grid, title="Adaptive average pool", **self._shared(place)).flatten(1)
+        flat = t.run("pool", pool, grid, title="Adaptive average pool", **self._shared(place)).flatten(1)
+        y = flat  # which stays alive, as the argument of a public model's `classifier` does
         for number, hidden in enumerate(self.hidden, 1):
             y = t.linear(f"fc{number}", y, hidden, title="Hidden layer")
             y = t.act(f"act{number}", y, self.act, title="Activation")

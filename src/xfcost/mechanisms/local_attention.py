@@ -374,8 +374,9 @@ class LocalRelation(Program, Mixer, frozen=True, kw_only=True, tag="local_relati
         x = t.leaf("scores", similarities, q, k, **facts, **content)
         over = Worked("windows:over_border", {"windows": windows})
         border = Weight((windows.out.tokens, 1, windows.places), over, learns=False)
-        x = t.leaf("mask", without_keys, x, weights=(border,), matrix=later, symbol="mask", **local)
-        x = t.leaf("add_prior", added, x, self._prior(t.part("prior"), windows, x), matrix=later, **local)
+        masked = t.leaf("mask", without_keys, x, weights=(border,), matrix=later, symbol="mask", **local)
+        prior = self._prior(t.part("prior"), windows, masked)
+        x = t.leaf("add_prior", added, masked, prior, matrix=later, **local)
         saved = matrix(entries, 2 * entries, saved=True)
         return t.leaf("softmax", softmax, x, matrix=saved, symbol="softmax", **content)
 
