@@ -15,7 +15,7 @@ from specs import architecture_of, thinned
 from strategies import as_yaml, examples, same_rows, spec_of
 from tiers import distinct_presets, tiered_examples, tiered_presets
 from xfcost.counting.forward import count
-from xfcost.counting.saved_activations import followed, saved_activations
+from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.sliding import GlobalLocal
@@ -54,7 +54,8 @@ def of_torch(architecture: Architecture) -> Bytes:
 
 
 def declared(architecture: Architecture) -> Bytes:
-    found = followed(count(architecture, orders=False), architecture)
+    found = saved_activations(count(architecture, orders=False), architecture)
+    assert found is not None
     return Bytes(found.saved, found.operands, sum(found.saved.values()))
 
 

@@ -1,4 +1,4 @@
-"""Saved activations in closed form: the rows' declarations of tensors, followed through a model block by block.
+"""Saved activations in closed form: the programs of a model, followed block by block.
 
 Each storage counts once, at the first row that saves it. A block costs what an earlier one did that it began like, so
 that depth takes no time.
@@ -6,30 +6,16 @@ that depth takes no time.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from xfcost.formulas.component import Component, Mixer, Number, Place, SubLayer
+from xfcost.formulas.component import Mixer, Number, Place, SubLayer
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import (
-    BEFORE,
-    INPUT,
-    MEMORY,
-    OUTPUT,
-    RESIDUAL,
-    Copy,
-    Exchanged,
-    Saved,
-    Tensor,
-    Type,
-    Widened,
-    width_of,
-)
-from xfcost.program.residual import TwoStreams, in_residual
+from xfcost.ledger.tensors import Type, width_of
+from xfcost.program.residual import in_residual
 from xfcost.program.symbolic import Shape, Symbolic, contiguous_strides
 from xfcost.program.symbolic import Storage as Memory
 from xfcost.program.tape import Program, Tape
@@ -73,156 +59,12 @@ class Storage:
         return StorageBytes(self.elements, self.width, self.gradient, self.saved, self.by_channel, self.cropped)
 
 
-_WIDENED: Final = 4
+class _ComponentTape(Tape):
+    """Follows a component's program; its storages are those between components."""
 
-
-class ComponentRun(NamedTuple):
-    """A component run once: bytes that each of its rows saves, and reads and writes; and its output."""
-
-    saved: dict[str, int]
-    operands: dict[str, int]
-    output: Storage
-
-
-class Undeclared(Exception):  # noqa: N818 - no error: the count is not known
-    """A row that does not declare its tensors."""
-
-
-def run_rows(rows: Iterable[Operation], scope: dict[str, Storage], batch: int, element: int) -> ComponentRun:
-    """The rows of a component in order; `scope` holds the tensors by name, `INPUT` the first.
-
-    Raises:
-        Undeclared: a row does not declare its tensors.
-    """
-    saved, operands = {}, {}
-    scope[BEFORE] = scope[INPUT]
-    for row in rows:
-        step = _Row(row, scope, batch, element)
-        saved[row.path], operands[row.path] = step.saved(), step.operands()
-        step.leave()
-    return ComponentRun(saved, operands, scope[BEFORE])
-
-
-class _Row:
-    """One row that runs."""
-
-    def __init__(self, row: Operation, scope: dict[str, Storage], batch: int, element: int) -> None:
-        if row.tensors is None:
-            raise Undeclared(row.path)
-        self.tensors, self.scope, self.element = row.tensors, scope, element
-        self.name, self.batch, self.once = row.operation, batch, row.once
-        self.maps, self.linear = bool(row.params and row.macs), bool(row.weight_matrices)
-        for each in self.tensors.between:
-            scope[each.name] = Storage(
-                StorageBytes(each.elements, width_of(each.type, element), gradient=not each.constant)
-            )
-        missing = next((each.name for each in self.tensors.reads if not (each.held or each.name in scope)), None)
-        if missing is not None:
-            raise Undeclared(f"{row.path} reads {missing!r}, which no row before it writes")
-        read = [scope[each.name] for each in self.tensors.reads if each.name in scope]
-        self.gradient = bool(row.params or row.shared) or any(each.gradient for each in read)
-        self.written = [self._new(each) for each in self.tensors.writes]
-        if self.written:
-            scope[OUTPUT] = self.written[0]
-
-    def _new(self, tensor: Tensor) -> Storage:
-        if tensor.view_of is not None:
-            source = self.scope[tensor.view_of]
-            if not (tensor.token_by_token and source.by_channel):
-                return source
-        once = tensor.once or self.once
-        gradient = self.gradient and not tensor.constant
-        width = width_of(tensor.type, self.element)
-        like = self.scope.get(tensor.like) if tensor.like else None
-        by_channel = tensor.by_channel if like is None else like.by_channel
-        elements = tensor.elements if tensor.storage is None else tensor.storage
-        held = StorageBytes(elements, width, gradient, tensor.held, by_channel, tensor.cropped)
-        return Storage(held, once=once)
-
-    def saved(self) -> int:
-        """Bytes that it saves and no row before it did."""
-        if not self.gradient:
-            return 0
-        made = sum(self._bytes(self._new(each)) for each in self.tensors.makes)
-        return made + sum(self._save(each) for each in self.tensors.saves)
-
-    def _save(self, one: Saved) -> int:
-        wanted = one.when is None or (one.when in self.scope and self.scope[one.when].gradient)
-        storage = self.scope.get(one.name) or self._held(one.name)
-        if storage is None or not wanted:
-            return 0
-        copy = self._copied(one.copied, storage)
-        if copy is not None:
-            return copy
-        # samples that lie apart, or channel by channel, are laid side by side for each linear map
-        if self.batch > 1 and ((storage.cropped and self.maps) or (storage.by_channel and self.linear)):
-            return self._bytes(storage, next(each.elements for each in self.tensors.reads if each.name == one.name))
-        if storage.saved:
-            return 0
-        storage.saved = True
-        return self._bytes(storage)
-
-    def _copied(self, copied: Copy | Widened | None, storage: Storage) -> int | None:
-        """Bytes of the copy that is saved in the storage's place; None where none is made."""
-        if copied is None:
-            return None
-        if isinstance(copied, Widened):
-            elements = self._bytes(storage, prod(copied.shape)) // storage.width
-            return elements * _WIDENED if storage.width < _WIDENED else None
-        if isinstance(copied, Exchanged):
-            batch = 1 if storage.once else self.batch
-            made = copied.copies(batch)
-        else:
-            batch = 1 if storage.once and not copied.repeated else self.batch
-            made = copied.copies(batch, storage.elements) and (storage.by_channel or not copied.by_channel)
-        return prod(copied.shape) * storage.width * batch if made else None
-
-    def _held(self, name: str) -> Storage | None:
-        """A parameter or a buffer that no row wrote."""
-        held = next((each for each in self.tensors.reads if each.name == name and each.held), None)
-        return None if held is None else self._new(held)
-
-    def _bytes(self, storage: Storage, elements: int | None = None) -> int:
-        own = storage.elements if elements is None else elements
-        return own * storage.width * (1 if storage.once else self.batch)
-
-    def operands(self) -> int:
-        """Bytes of the tensors that it reads and writes."""
-        read = sum(
-            self._bytes(
-                self.scope[each.name] if each.name in self.scope else self._new(each),
-                each.elements * (self.batch if each.expanded else 1),
-            )
-            for each in self.tensors.reads
-        )
-        written = zip(self.tensors.writes, self.written, strict=True)
-        return read + sum(self._bytes(storage, tensor.elements) for tensor, storage in written)
-
-    def leave(self) -> None:
-        """Name what it has written."""
-        if not self.written:
-            return
-        order = self.tensors.rearranged
-        if order is not None and self._copied(order, self.written[0]) is not None:
-            copy = self.written[0].held._replace(elements=prod(order.shape), saved=False, by_channel=False)
-            self.written[0] = Storage(copy, once=self.written[0].once)
-        for tensor, storage in zip(self.tensors.writes, self.written, strict=True):
-            self.scope[self.name if tensor.name == OUTPUT else tensor.name] = storage
-        if not self.tensors.beside:
-            self.scope[BEFORE] = self.written[0]
-        if self.tensors.becomes_input:
-            self.scope[INPUT] = self.written[0]
-
-
-class _DeclaredTape(Tape):
-    """Follows a sub-layer's program; inside, the declarations of a kind that has no program yet.
-
-    Storages of both are the same ones.
-    """
-
-    def __init__(self, rows: Iterable[Operation], states: HandedStates, batch: int, element: int) -> None:
+    def __init__(self, states: HandedStates, batch: int, element: int) -> None:
         super().__init__(batch=batch, element=element)
-        self.declared, self.states = list(rows), states
+        self.states = states
         self.left: tuple[Sequence[Symbolic], ...] = ()
         """The last state of each direction of a recurrent layer."""
         self.storages: list[tuple[Storage, Memory]] = []
@@ -265,15 +107,6 @@ class _DeclaredTape(Tape):
         self.storages.append((storage := Storage(made, once=tensor.once), memory))
         return storage
 
-    def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
-        if isinstance(component, Program):
-            return super().component(name, component, place, *inputs)
-        scope = {name: self.storage_of(one) for name, one in zip((INPUT, MEMORY), inputs, strict=False)}
-        rows = [row for row in self.declared if not row.operation.startswith("residual_")]
-        output = self._run_declared(rows, scope)
-        made = super().leaving(component, place, *inputs)
-        return self.of_storage(output, *made.shape[1:])
-
     def hand_over(self, *states: Sequence[Any]) -> None:
         self.left = states
 
@@ -282,21 +115,6 @@ class _DeclaredTape(Tape):
             Symbolic(self, (self.batch, *shape), self.of_storage(storage, 1, 1).storage)
             for shape, storage in zip(shapes, self.states.taken(number), strict=True)
         ]
-
-    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        rows = [row for row in self.declared if row.operation in {"residual_projection", "residual_pool"}]
-        if isinstance(component, Program) or not rows:
-            return super().shortcut(component, place, given, own)
-        output = self._run_declared(rows, {INPUT: self.storage_of(given), RESIDUAL: self.storage_of(own)})
-        return self.of_storage(output, *super().leaving(component, place, given).shape[1:])
-
-    def _run_declared(self, rows: Sequence[Operation], scope: dict[str, Storage]) -> Storage:
-        run = run_rows(rows, scope, self.batch, self.element)
-        self.saved.update({row.operation: run.saved[row.path] for row in rows})
-        self.operands.update({row.operation: run.operands[row.path] for row in rows})
-        for storage, memory in self.storages:
-            memory.saved = storage.saved
-        return run.output
 
 
 class HandedStates:
@@ -318,7 +136,7 @@ class HandedStates:
             self._layers.popleft()
         return states[number]
 
-    def keep(self, tape: _DeclaredTape) -> None:
+    def keep(self, tape: _ComponentTape) -> None:
         """Keep the last states that a recurrent layer has left."""
         if self.any and tape.left:
             self._layers.append([[tape.storage_of(one) for one in state] for state in tape.left])
@@ -338,20 +156,10 @@ class SavedActivations(NamedTuple):
 
 
 def saved_activations(ledger: Ledger, architecture: Architecture) -> SavedActivations | None:
-    """The saved activations of a training step; None where a row does not declare its tensors."""
-    try:
-        return followed(ledger, architecture)
-    except Undeclared:
-        return None
-
-
-def followed(ledger: Ledger, architecture: Architecture) -> SavedActivations:
-    """The same.
-
-    Raises:
-        Undeclared: a row does not declare its tensors, or reads one that no row writes.
-    """
-    return _Following(ledger, architecture).found()
+    """The saved activations of a training step; None where a reversible stage hands over states of recurrences."""
+    following = _Following(ledger, architecture)
+    hands_over = following.states.any and any(stage.exit for one in architecture.streams for stage in one.stages)
+    return None if hands_over else following.found()
 
 
 class _State(NamedTuple):
@@ -380,9 +188,6 @@ class _Following:
         self.architecture = architecture
         self.batch, self.element = architecture.batch, ledger.bytes_per_element
         self.states = HandedStates(architecture)
-        self.rows: dict[str, list[Operation]] = defaultdict(list)
-        for row in ledger.rows:
-            self.rows[row.component].append(row)
         self.saved: Counter[str] = Counter({row.path: 0 for row in ledger.rows})
         self.operands: Counter[str] = Counter(self.saved)
         self.masks: Counter[str] = Counter(self.saved)
@@ -420,8 +225,6 @@ class _Following:
             number = getattr(part.component, "reads_stage", None)
             x = self._part(part, x, earlier[number - 1] if number else None)
         if self.states.any:
-            if stage.exit is not None:
-                raise Undeclared(f"{stage.exit.path}: states of a reversible stage are handed over")
             return reduce(lambda x, part: self._part(part, x, memory), self.states.separately(stage), x)
         if stage.exit is None:
             return self._blocks(stage, x, memory)
@@ -462,27 +265,21 @@ class _Following:
     def _run(
         self, costs: _RowBytes, part: Part, x: Storage, memory: Storage | None, second: Storage | None = None
     ) -> Storage:
-        tape = _DeclaredTape(self.rows[part.path], self.states, self.batch, self.element)
+        tape = _ComponentTape(self.states, self.batch, self.element)
+        component: Any = part.component
         place = part.place
-        if isinstance(part.component, SubLayer):
+        if isinstance(component, SubLayer):
             inputs = [tape.of_storage(x, place.grid.total, place.dim)]
-            if part.component.reads_memory and memory is not None and place.memory is not None:
+            if component.reads_memory and memory is not None and place.memory is not None:
                 inputs.append(tape.of_storage(memory, place.memory.total, place.memory_dim))
-            y: Any = in_residual(tape, part.component, part.residual, place, *inputs)
-        elif isinstance(part.component, Program) and second is None:
-            y = tape.component("", part.component, place, *tape.given(part.component, place, x, memory))
-        elif isinstance(part.component, TwoStreams) and second is not None:
+            y: Any = in_residual(tape, component, part.residual, place, *inputs)
+        elif second is None:
+            y = tape.component("", component, place, *tape.given(component, place, x, memory))
+        else:
             inputs = [tape.of_storage(one, place.grid.total, place.dim) for one in (x, second)]
             kept = (x, second, *(() if memory is None else (memory,)))  # by the blocks, which all are one function
             tape.saved["join"] += sum(one.bytes_first_saved(self.batch) for one in kept)
-            y = tape.component("", part.component, place, *inputs)
-        else:
-            named = {INPUT: x, RESIDUAL: x, MEMORY: memory}
-            scope = {name: storage for name, storage in named.items() if storage is not None}
-            run = run_rows(self.rows[part.path], scope, self.batch, self.element)
-            self._add(run.saved, costs.saved, 1)
-            self._add(run.operands, costs.operands, 1)
-            return run.output
+            y = tape.component("", component, place, *inputs)
         for found, to in zip((tape.saved, tape.operands, tape.masks), costs, strict=True):
             self._add({f"{part.path}.{name}": amount for name, amount in found.items()}, to, 1)
         output = tape.storage_of(y[0] if isinstance(y, tuple) else y)
