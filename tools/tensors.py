@@ -1,9 +1,9 @@
-"""Saved activations and operands of every row, as declared and as torch has them: for declaring the rows of a kind.
+"""Saved activations and operands of every row, as the tape and as torch have them: for the program of a kind.
 
     python tools/tensors.py gpt2 [vit-b16 …] [--attention fused] [--dtype bfloat16] [--batch 2] [--all]
     python tools/tensors.py --kind window [--attention fused] …
 
-Prints the rows that differ (`--all`: every row): bytes declared, then bytes of torch.
+Prints the rows that differ (`--all`: every row): bytes of the tape, then bytes of torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterator
 
 from xfcost.counting.forward import count
-from xfcost.counting.saved_activations import Undeclared, followed
+from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.component import tag_of
 from xfcost.ledger.errors import XfcostError
 from xfcost.spec.architecture import Architecture
@@ -43,11 +43,9 @@ def architectures(options: argparse.Namespace) -> Iterator[Architecture]:
 def compare(architecture: Architecture, *, every: bool) -> None:
     """Print the rows of one preset."""
     ledger = count(architecture, orders=False)
-    try:
-        closed = followed(ledger, architecture)
-    except Undeclared as why:
-        undeclared = [row.path for row in ledger.rows if row.tensors is None and row.component != "shared"]
-        print(f"{architecture.spec.name}: {why}; not declared: {', '.join(undeclared)}")
+    closed = saved_activations(ledger, architecture)
+    if closed is None:
+        print(f"{architecture.spec.name}: a reversible stage hands over states, which no tape follows")
         return
     with no_compiler(), within_torch(ledger):
         live = build(architecture)
