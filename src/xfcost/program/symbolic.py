@@ -134,6 +134,8 @@ def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
 def broadcast(*shapes: Shape) -> Shape:
     """The shape of an element-wise operation."""
     rank = max(map(len, shapes))
+    if all(shape is shapes[0] for shape in shapes):
+        return shapes[0]
     aligned = zip(*((*[1] * (rank - len(shape)), *shape) for shape in shapes), strict=True)
     return tuple(max([size for size in sizes if size != 1] or sizes, key=lettered) for sizes in aligned)
 

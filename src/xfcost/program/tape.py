@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, ClassVar, Final
 
@@ -29,6 +30,7 @@ from xfcost.program.titles import TITLES
 _SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu", "log"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "rsqrt", "softmax"})
 NO_TITLES: Final[Mapping[str, str]] = {}
+_WHOLE: Final = frozenset({"int64", "bool"})
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
 
@@ -37,7 +39,7 @@ _FLOAT32: Final = 4
 class _Call:
     """A leaf that runs."""
 
-    costs: Counter[str] = field(default_factory=Counter)
+    costs: dict[str, Number] = field(default_factory=partial(defaultdict, int))
     params: Number = 0
     takes_input: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
@@ -107,11 +109,16 @@ class Tape(Operations):
         self, shape: Shape, *of: Symbolic, like: Symbolic | None = None, type_: Type = "model", raw: bool = False
     ) -> Symbolic:
         """A new tensor, made of others; its axes lie in memory as those of `like` do."""
-        strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
-        learns = any(one.learns for one in of) and type_ not in {"int64", "bool"}
+        learns, once = False, True
+        for one in of:
+            learns, once = learns or one.learns, once and one.once
+        learns = learns and type_ not in _WHOLE
+        if not self.follows_memory:
+            return Symbolic(self, shape, Storage(0, type_), learns=learns, once=once, raw=raw)
         storage = Storage(prod(shape), type_)
         storage.of_step = self._steps is not None
-        return Symbolic(self, shape, storage, strides, learns=learns, once=all(one.once for one in of), raw=raw)
+        strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
+        return Symbolic(self, shape, storage, strides, learns=learns, once=once, raw=raw)
 
     # ── operations ──
 
@@ -137,11 +144,15 @@ class Tape(Operations):
         """One operation of torch by its name, with the costs of the table; `factors` are those of a contraction."""
         tensors = [one for one in args if isinstance(one, Symbolic)]
         result, now = self.made(shape, *tensors, like=like, type_=type_), self.now
-        costs = Counter[str]() if operation in FREE else COSTS[operation](args, result) or Counter[str]()
-        now.costs.update(costs)
-        floats = [one for one in tensors if one.is_floating_point()]
-        result.raw = any(one.raw for one in floats) and all(one.raw or not one.learns for one in floats)
-        if factors is not None:
+        costs = None if operation in FREE else COSTS[operation](args, result)
+        for quantity, amount in (costs or {}).items():
+            now.costs[quantity] += amount
+        raw, learned = False, False
+        for one in tensors:
+            if one.storage.type not in _WHOLE:
+                raw, learned = raw or one.raw, learned or (one.learns and not one.raw)
+        result.raw = raw and not learned
+        if factors is not None and costs:
             now.costs["backward_macs"] += costs["macs"] * sum(one.learns for one in factors)
             now.takes_input = now.takes_input or any(one.raw for one in factors)
         return result
@@ -161,7 +172,7 @@ class Tape(Operations):
         shape = broadcast(*(one.shape for one in (x, *second)))
         name, options = ("gelu", ("tanh",)) if work == "gelu_tanh" else (work, ())
         types = {one.storage.type for one in (x, *second)}
-        type_: Type = "complex" if "complex" in types else "int64" if types <= {"int64", "bool"} else "model"
+        type_: Type = "complex" if "complex" in types else "int64" if types <= _WHOLE else "model"
         result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x, type_=type_)
         if work in {"mul", "div"} and second:
             self.save(result, *(one for one, of in ((x, second[0]), (second[0], x)) if of.learns))
@@ -345,7 +356,7 @@ class Tape(Operations):
             y, *after = step(self, *after, *here, *others)
             for made in {id(one.storage): one.storage for one in now.saves[saved:]}.values():
                 made.elements = made.elements * (1 if id(made) in outside else more)
-            now.costs = first + Counter({quantity: amount * more for quantity, amount in now.costs.items()})
+            now.costs = Counter(first) + Counter({quantity: amount * more for quantity, amount in now.costs.items()})
         tokens = (y.shape[0], parts[0].shape[1], *y.shape[1:])
         return self.call("aten::stack", (y,), tokens), *after
 
