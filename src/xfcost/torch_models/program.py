@@ -394,12 +394,12 @@ class Runner(Operations):
         return [list(one) for one in zip(*found, strict=True)], state
 
     def hand_over(self, *states: Sequence[Any]) -> None:
-        self.module.last = states if self.module.gives else ()
+        self.module.last_states = states if self.module.gives else ()
 
     def handed_over(self, number: int, shapes: Sequence[Any]) -> Any:
         if self.module.starts_from_zeros:
             return ()
-        last = self.module.giver[0].last if self.module.giver else ()
+        last = self.module.giver[0].last_states if self.module.giver else ()
         if not last:
             raise RuntimeError("it starts from an encoder's last state, and no encoder ran before it")
         return last[number]
@@ -478,7 +478,7 @@ class ProgramModule(cache.Positioned):
         self.earlier_tokens = maker.earlier_tokens
         self.giver: tuple[ProgramModule, ...] = ()  # in a tuple, so that torch does not register the encoder's layer
         self.gives = self.starts_from_zeros = False
-        self.last: tuple[Sequence[Tensor], ...] = ()
+        self.last_states: tuple[Sequence[Tensor], ...] = ()
         """The last state of each direction, where it `gives` that to the decoder."""
 
     def forward(self, x: Tensor, *memory: Tensor) -> Any:

@@ -248,7 +248,7 @@ def in_float64(sublayer: SubLayerModel) -> SubLayerModel:
         if isinstance(one, Table):
             one.double()
         if isinstance(one, ProgramModule):
-            one.last = tuple(tuple(part.double() for part in state) for state in one.last)
+            one.last_states = tuple(tuple(part.double() for part in state) for state in one.last_states)
     return doubled
 
 
