@@ -147,17 +147,11 @@ def components(value: object) -> list[type]:
 
 
 def files_of(component: type) -> str:
-    """Where its formulas and its module are written, a line each."""
+    """Where its program is written."""
     import inspect
 
-    from xfcost.torch_models.modules import MODULES
-
-    places = [component, *([MODULES[component]] if component in MODULES else [])]
-    root = Path(__file__).resolve().parent.parent
-    return "\n".join(
-        f"{Path(inspect.getsourcefile(one) or '').relative_to(root)}:{inspect.getsourcelines(one)[1]} {one.__name__}"
-        for one in places
-    )
+    file = Path(inspect.getsourcefile(component) or "").relative_to(Path(__file__).resolve().parent.parent)
+    return f"{file}:{inspect.getsourcelines(component)[1]} {component.__name__}"
 
 
 def pytest_collection_finish() -> None:

@@ -33,8 +33,7 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
-from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.build import BuiltModel, ModuleMaker, SubLayerModel, build
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path, train, trained_rows
 from xfcost.torch_models.shared.cache import TokenOfMemory, set_position
@@ -44,7 +43,7 @@ def make(case: Case, device: str = "cpu") -> nn.Module:
     """The torch_module at its place, in float64."""
     torch.manual_seed(0)
     with torch.device(device):
-        return MODULES[type(case.component)](case.component, case.place).double().eval()
+        return ProgramModule(case.component, case.place).double().eval()
 
 
 def example(place: Place, batch: int, device: str = "cpu") -> tuple[Tensor, ...]:
@@ -116,7 +115,7 @@ def drawn(data: st.DataObject, mechanism: type[Mixer]) -> Case:
 def on_meta(case: LayerCase, batch: int) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
     """Its module in a holder, and inputs."""
     with torch.device("meta"):
-        module = Holder(MODULES[type(case.layer)](case.layer, case.place)).eval().requires_grad_(requires_grad=False)
+        module = Holder(ProgramModule(case.layer, case.place)).eval().requires_grad_(requires_grad=False)
     inputs = case.inputs(batch)
     return module, tuple((one.float() if one.is_floating_point() else one).to("meta") for one in inputs)
 

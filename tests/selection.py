@@ -160,17 +160,11 @@ def _git(*words: str) -> list[str]:
 
 @functools.cache
 def kinds_of_files() -> dict[str, set[str]]:
-    """Module -> the kinds whose formulas or whose torch module it holds."""
+    """Module -> the kinds whose programs it holds."""
     found: dict[str, set[str]] = {}
     for kinds in _KIND_LISTS:
-        for kind, (component, module) in kinds.names.items():
-            for package, name in (
-                (kinds.package, component),
-                (kinds.package.replace(".", ".torch_models.", 1), module),
-            ):
-                if name is None:  # a program has no file of its own in torch_models/
-                    continue
-                found.setdefault(f"{package}.{name.partition(':')[0]}", set()).add(kind)
+        for kind, name in kinds.names.items():
+            found.setdefault(f"{kinds.package}.{name.partition(':')[0]}", set()).add(kind)
     return found
 
 

@@ -29,7 +29,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.leaves import Fused
@@ -45,7 +45,7 @@ def made(component, place, dtype, batch, device="cpu"):
     shapes = [(batch, place.grid.total, place.dim)]
     shapes += [(batch, place.memory.total, place.memory_dim)] if place.memory else []
     with torch.device(device):
-        module = MODULES[type(component)](component, place).to(dtype).eval()
+        module = ProgramModule(component, place).to(dtype).eval()
         return module, tuple(torch.randn(shape).to(dtype) for shape in shapes)
 
 

@@ -24,7 +24,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 
 # `--kind` of one of these selects this file
 KINDS = ("axial", "sparse")
@@ -197,7 +197,7 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does():
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused):
-    module = MODULES[Sparse](fixed(4, 1, "long"), at(10, fused=fused))
+    module = ProgramModule(fixed(4, 1, "long"), at(10, fused=fused))
     x = torch.randn(2, 10, 6, requires_grad=True)
     y = module(x)
     torch.testing.assert_close(y[:, :3], module.out.bias.expand(2, 3, 6))

@@ -20,7 +20,7 @@ from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sorting import Lsh, Sinkhorn
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.clusters import DECAY
 
 # `--kind` of one of these selects this file
@@ -34,7 +34,7 @@ DIM, HEADS = 12, 3
 
 def made(component, spot):
     torch.manual_seed(0)
-    return MODULES[type(component)](component, spot).double().eval()
+    return ProgramModule(component, spot).double().eval()
 
 
 def test_a_decoder_is_approximately_causal():

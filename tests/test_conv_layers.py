@@ -24,8 +24,8 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import SubLayerModel, build
-from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.build import ModuleMaker, SubLayerModel, build
+from xfcost.torch_models.program import ProgramModule
 
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
 NORM_COSTS = {"layer_norm": (5, 2), "rms_norm": (4, 1), "batch_norm": (2, 2), "group_norm": (5, 2), "affine": (2, 2)}
@@ -45,7 +45,7 @@ every_case = pytest.mark.parametrize(("component", "grid"), CASES, ids=str)
 def twin_of(component, where, device="cpu"):
     torch.manual_seed(0)
     with torch.device(device):
-        torch_module = MODULES[type(component)](component, where).double().eval()
+        torch_module = ProgramModule(component, where).double().eval()
     return stirred(torch_module)
 
 

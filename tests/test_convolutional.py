@@ -19,7 +19,7 @@ from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.non_local import NonLocal, Sagan
 from xfcost.mechanisms.residual_blocks import Bottleneck, squeezed_width
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
@@ -79,7 +79,7 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component, grid):
     where = Place(grid=grid, dim=4, out_dim=4)
     component.check(where)
     torch.manual_seed(0)
-    module = MODULES[Conv](component, where).double().requires_grad_(requires_grad=False)
+    module = ProgramModule(component, where).double().requires_grad_(requires_grad=False)
     x = torch.randn(2, grid.total, 4).double()
     plain = referred(Case(component, where), conv_given(module), x)
     torch.testing.assert_close(module(x), plain, rtol=1e-11, atol=1e-12)
@@ -152,7 +152,7 @@ def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
     component, place = NonLocal(width=width, pool=pool), at(*sides, dim=dim)
     assert totals(component, place) == expected
     with torch.device("meta"):
-        torch_module = MODULES[NonLocal](component, place)
+        torch_module = ProgramModule(component, place)
         traced = trace(torch_module.eval(), (torch.randn(1, place.grid.total, dim),))
     assert (traced.params, traced.macs) == expected[:2]
     assert traced.unsupported == {}

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 import torch
 
-from cases import CASES
 from cases.base import Case
 from cases.layers import LAYER_CASES
 from compared import scattered
@@ -18,12 +17,11 @@ from strategies import cases, exact, place_for
 from tiers import of_case, tiered
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched
-from xfcost.formulas.component import Place, tag_of
+from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.conv import ByteNet, Conv
 from xfcost.mechanisms.full import Cross, Full, Mla
 from xfcost.mechanisms.kernel import Kernel, RandomFeatures
@@ -31,13 +29,13 @@ from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Rnn
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 from xfcost.mechanisms.sliding import Sliding
-from xfcost.program.tape import Program
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import ModuleMaker
 from xfcost.torch_models.mixing.follower import Budget
-from xfcost.torch_models.modules import MODULES, ModuleMaker, optional_arguments
 from xfcost.torch_models.probing.account import leaves_of, prepared
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table
 
@@ -60,20 +58,9 @@ def decodable():
 every_step = pytest.mark.parametrize("case", tiered(decodable(), of_case), ids=str)
 
 
-@pytest.mark.parametrize("mechanism", [one for one in MECHANISMS.values() if not issubclass(one, Program)], ids=tag_of)
-def test_a_module_takes_a_cache_exactly_where_an_example_decodes(mechanism):
-    case = CASES[mechanism]
-    expected = any(type(one.component) is mechanism for one in decodable())
-    takes = (
-        mechanism.decodes if issubclass(mechanism, Program) else "cache_batch" in optional_arguments(MODULES[mechanism])
-    )
-    assert takes == expected, case.component
-
-
 def tables(case):
-    """The argument `tables` of the case's module, if it takes one."""
-    tables = {name: Table(*shape) for name, shape in case.component.tables(case.place).items()}
-    return {"tables": tables} if "tables" in optional_arguments(MODULES[type(case.component)]) else {}
+    """The argument `tables` of the case's module."""
+    return {"tables": {name: Table(*shape) for name, shape in case.component.tables(case.place).items()}}
 
 
 def both(case, device="cpu"):
@@ -81,9 +68,8 @@ def both(case, device="cpu"):
     torch.manual_seed(0)
     with torch.device(device):
         shared = tables(case)
-        make = MODULES[type(case.component)]
-        whole = make(case.component, case.place, **shared).double().eval()
-        step = make(case.component, case.place, **shared, cache_batch=BATCH).double().eval()
+        whole = ProgramModule(case.component, case.place, **shared).double().eval()
+        step = ProgramModule(case.component, case.place, **shared, cache_batch=BATCH).double().eval()
     step.load_state_dict(whole.state_dict())
     return whole.requires_grad_(requires_grad=False), step.requires_grad_(requires_grad=False)
 
@@ -162,8 +148,7 @@ def test_what_a_mechanism_caches_by_hand(component, growing, fixed):
 def test_the_counted_step_is_the_traced_one(case):
     rows = tuple(batched(row, BATCH) for row in case.component.decoding(case.place))
     with torch.device("meta"):
-        make = MODULES[type(case.component)]
-        step = make(case.component, case.place, **tables(case), cache_batch=BATCH).eval().requires_grad_(False)
+        step = ProgramModule(case.component, case.place, **tables(case), cache_batch=BATCH).eval().requires_grad_(False)
         x_B1D = torch.empty(BATCH, 1, case.place.dim)
     set_position(step, case.place.grid.total - 1)
     rows = tuple(msgspec.structs.replace(row, path=f"it.{row.path}") for row in rows)
@@ -203,9 +188,7 @@ def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case):
     modules, given = [], []
     for place in places:
         torch.manual_seed(0)
-        step = MODULES[type(case.component)](
-            case.component, place, **tables(Case(case.component, place)), cache_batch=1
-        )
+        step = ProgramModule(case.component, place, **tables(Case(case.component, place)), cache_batch=1)
         modules.append(prepared(Steps(step.double())))
         given.append(example(place, 1))
     followed = leaves_of(modules, given, Budget())

@@ -24,7 +24,7 @@ from xfcost.layers.moe import Moe
 from xfcost.layers.stems import Patch, Pixels
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 
 every_case = pytest.mark.parametrize("case", LAYER_CASES, ids=str)
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=tag_of)
@@ -32,7 +32,6 @@ every_layer = pytest.mark.parametrize("layer", LAYERS, ids=tag_of)
 
 @every_layer
 def test_every_layer_is_tried(layer):
-    assert layer in MODULES
     assert any(type(case.layer) is layer for case in LAYER_CASES)
 
 
@@ -83,7 +82,7 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case):
 @every_case
 def test_backward_macs_of_every_row_are_the_walk_s(case, *, input_learns):
     with torch.device("meta"):
-        module = MODULES[type(case.layer)](case.layer, case.place)
+        module = ProgramModule(case.layer, case.place)
     inputs = tuple(
         one.float().to("meta").requires_grad_(input_learns) if one.is_floating_point() else one.to("meta")
         for one in case.inputs(2)
@@ -119,7 +118,7 @@ REFERRED = [case for case in LAYER_CASES if not isinstance(case.layer, Moe)]
 def test_a_layer_gives_what_its_reference_says(case):
     torch.manual_seed(0)
     place, inputs = case.place, case.inputs()
-    module = scattered(MODULES[type(case.layer)](case.layer, place).double().eval())
+    module = scattered(ProgramModule(case.layer, place).double().eval())
     weights, stand = given(module), Stand(place.grid.sides, place.grid.special, place.dim, place.out_dim)
     copies = [one.clone() for one in inputs]
     smooth = [one for one in (*inputs, *copies) if one.is_floating_point()]
@@ -148,8 +147,7 @@ def test_a_layer_gives_what_its_reference_says(case):
 def test_the_only_logits_of_a_prompt_are_those_of_its_last_position():
     place, x_BND = at(7, vocabulary=11), torch.randn(2, 7, 6, generator=torch.Generator().manual_seed(1))
     whole, last = (
-        MODULES[LanguageModel](LanguageModel(), msgspec.structs.replace(place, logits=logits))
-        for logits in ("all", "last")
+        ProgramModule(LanguageModel(), msgspec.structs.replace(place, logits=logits)) for logits in ("all", "last")
     )
     last.load_state_dict(whole.state_dict())
     torch.testing.assert_close(last(x_BND), whole(x_BND)[:, 6:])

@@ -43,8 +43,8 @@ from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.torch_models.build import SubLayerModel, build
-from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.build import ModuleMaker, SubLayerModel, build
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import row_path
 
 EXAMPLES = [component for component, _ in examples(fused=(False,))]
@@ -64,7 +64,6 @@ in_one_folder = settings(max_examples=8, deadline=None, suppress_health_check=[H
 
 @every_mechanism
 def test_every_mechanism_is_tried(mechanism):
-    assert mechanism in MODULES
     case = CASES[mechanism]
     assert {type(component) for component in case.examples} == {mechanism}
     assert (case.frozen is not None) == mechanism.content_selects_tokens
@@ -275,7 +274,7 @@ def test_the_closed_form_in_n_is_torch_s(component, *, fused):
 def symbolic_flops(component, place, letters):
     """What torch's counter says of the torch_module where the number of tokens (and of the memory's) is a symbol."""
     with torch.device("meta"):
-        module = MODULES[type(component)](component, place)
+        module = ProgramModule(component, place)
     context = StatelessSymbolicContext([DimDynamic.STATIC, DimDynamic.DYNAMIC, DimDynamic.STATIC])
     tensors = [tensor.float() for tensor in example(place, 1, "meta")]
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:

@@ -10,8 +10,7 @@ from tiers import of_rows, tiered_examples
 from xfcost.formulas.component import Mixer, Residual
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import SubLayerModel
-from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.build import ModuleMaker, SubLayerModel
 
 every_example = pytest.mark.parametrize(
     ("component", "fused"),

@@ -23,7 +23,6 @@ from xfcost.spec.load import load, preset_files, preset_names
 from xfcost.spec.reader import Source
 from xfcost.spec.schema import json_schema
 from xfcost.spec.show import _ORDER, expanded_yaml, full_yaml
-from xfcost.torch_models.modules import MODULES
 
 # The written lists of kinds, and fields that hold a component of any kind of a list ───────────────────────────────────
 
@@ -32,22 +31,18 @@ LISTS = (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS)
 
 
 @pytest.mark.parametrize("kinds", LISTS, ids=["MECHANISMS", "EMBEDS", "ENTERS", "SUBLAYERS", "HEADS"])
-def test_a_kind_is_its_class_s_tag_and_has_the_module_of_its_line(kinds):
+def test_a_kind_is_its_class_s_tag_and_stands_in_the_file_of_its_line(kinds):
     for kind, component in kinds.items():
         assert tag_of(component) == kind
-        module = MODULES[component]
-        folders = kinds.package, kinds.package.replace("xfcost", "xfcost.torch_models")
-        for found, folder, name in zip((component, module), folders, kinds.names[kind], strict=True):
-            assert f"{found.__module__}:{found.__name__}" == f"{folder}.{name}"
+        assert f"{component.__module__}:{component.__name__}" == f"{kinds.package}.{kinds.names[kind]}"
 
 
 @pytest.mark.parametrize("folder", ["mechanisms", "layers"])
 def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder):
-    lines = [names for kinds in LISTS if kinds.package == f"xfcost.{folder}" for names in kinds.names.values()]
-    for place, written in zip(
-        (PACKAGE / folder, PACKAGE / "torch_models" / folder), zip(*lines, strict=True), strict=True
-    ):
-        assert {file.stem for file in place.glob("*.py")} == {name.partition(":")[0] for name in written} | {"__init__"}
+    lines = [name for kinds in LISTS if kinds.package == f"xfcost.{folder}" for name in kinds.names.values()]
+    assert {file.stem for file in (PACKAGE / folder).glob("*.py")} == {name.partition(":")[0] for name in lines} | {
+        "__init__"
+    }
 
 
 SPEC = {"name": "x", "input": {"kind": "vectors", "channels": 8}}

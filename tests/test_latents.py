@@ -33,8 +33,8 @@ from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import BlockModel, BuiltModel, SubLayerModel, build
-from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.build import BlockModel, BuiltModel, ModuleMaker, SubLayerModel, build
+from xfcost.torch_models.program import ProgramModule
 
 # `--kind` of one of these selects this file
 KINDS = ("pooling_attention",)
@@ -56,7 +56,7 @@ def spot(grid: Grid, *, fused: bool = False) -> Place:
 def made(component: PoolingAttention, where: Place, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        return MODULES[PoolingAttention](component, where).double().eval().requires_grad_(requires_grad=False)
+        return ProgramModule(component, where).double().eval().requires_grad_(requires_grad=False)
 
 
 def tokens(grid: Grid, batch: int = 2) -> Tensor:

@@ -23,7 +23,7 @@ from xfcost.layers.moe import Moe
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.objects import grouped
 from xfcost.mechanisms.full import Mla
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 
 # `--kind` of one of these selects this file
 KINDS = ("moe",)
@@ -43,7 +43,7 @@ def at(grid: Grid = Grid((7,)), dim: int = 6) -> Place:  # noqa: B008 - a tuple
 def make(component: Moe, place: Place, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        module = MODULES[Moe](component, place).double().eval()
+        module = ProgramModule(component, place).double().eval()
     if component.correction and device == "cpu":
         module.correction.bias_E.copy_(torch.randn(component.experts))
     return module

@@ -14,7 +14,7 @@ from xfcost.layers.tokens import Token
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Sum
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.recurrence import PLAIN
 from xfcost.torch_models.tracing.trace import trace
@@ -108,7 +108,7 @@ def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bo
 
 def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
     where = Place(grid=Grid((3,)), dim=6, out_dim=6, memory=Grid((4,)), memory_dim=6)
-    module = MODULES[Gru](Gru(start="encoder"), where)
+    module = ProgramModule(Gru(start="encoder"), where)
     with pytest.raises(RuntimeError, match="no encoder ran before it"):
         module(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
 
@@ -138,7 +138,7 @@ def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent)
     traces = []
     for device in ("meta", "cpu"):
         with torch.device(device):
-            module = MODULES[type(component)](component, spot()).requires_grad_(requires_grad=False)
+            module = ProgramModule(component, spot()).requires_grad_(requires_grad=False)
             traced = trace(module, (torch.randn(2, 7, 6), torch.randn(2, 4, 8)))
         assert traced.unsupported == {}
         traces.append(traced.modules)

@@ -22,7 +22,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, Cross, Full
 from xfcost.mechanisms.relative import Compressive, Relative
 from xfcost.torch_models.build import build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.attention import alibi, bucket_rows
 
 # `--kind` of one of these selects this file
@@ -34,7 +34,7 @@ KINDS = ("relative", "compressive")
 
 def twin_of(component: Mixer, where: Place, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    return MODULES[type(component)](component, where).double().eval().requires_grad_(requires_grad=False)
+    return ProgramModule(component, where).double().eval().requires_grad_(requires_grad=False)
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -28,7 +28,7 @@ from xfcost.spec.reader import Source
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, StageModel, build
 from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.reversible import ReversibleRun
 from xfcost.torch_models.timing.rows import row_seconds
 
@@ -215,7 +215,7 @@ spot = partial(places.at, dim=REFORMER_DIM)
 def feed_forward(chunks: int, tokens: int, dim: int = REFORMER_DIM, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        return MODULES[Mlp](Mlp(chunks=chunks), spot(tokens, dim=dim))
+        return ProgramModule(Mlp(chunks=chunks), spot(tokens, dim=dim))
 
 
 def reformer_spec(block: list[Any], tokens: int, **more: Any) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import SubLayerModel, build
-from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.build import ModuleMaker, SubLayerModel, build
 
 # `--kind` of one of these selects this file
 KINDS = ("funnel",)

@@ -114,7 +114,7 @@ def test_only_the_kinds_that_a_spec_names_are_imported(arguments, kinds):
 
 def test_the_schema_imports_every_kind():
     lists = (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS)
-    written = {f"{kinds.package}.{name.partition(':')[0]}" for kinds in lists for name, _ in kinds.names.values()}
+    written = {f"{kinds.package}.{name.partition(':')[0]}" for kinds in lists for name in kinds.names.values()}
     found = imported(_KINDS.format(arguments=["schema"]))
     assert {f"xfcost.{one}" for one in found} == written
 

@@ -24,7 +24,6 @@ from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
-from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.shared.fixed_numbers import orthogonal_features
@@ -41,7 +40,7 @@ spot = partial(places.at, dim=8)
 
 def live(component: Mixer, where: Place) -> Any:
     torch.manual_seed(0)
-    return MODULES[type(component)](component, where).requires_grad_(requires_grad=False)
+    return ProgramModule(component, where).requires_grad_(requires_grad=False)
 
 
 # The inputs of each scan over so many steps.
@@ -218,7 +217,7 @@ def test_transforms_are_counted_by_their_convention(run: Callable[..., Tensor], 
 
 
 def test_it_runs_in_half_precision() -> None:
-    module = MODULES[Hyena](Hyena(features=5), spot(6)).bfloat16().requires_grad_(requires_grad=False)
+    module = ProgramModule(Hyena(features=5), spot(6)).bfloat16().requires_grad_(requires_grad=False)
     answer = module(torch.randn(2, 6, 8, dtype=torch.bfloat16))
     assert answer.dtype == torch.bfloat16
     assert bool(answer.isfinite().all())

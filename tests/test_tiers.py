@@ -193,7 +193,7 @@ def test_every_case_runs_in_one_of_the_tiers_if_each_takes_long_too(monkeypatch:
     ("changed", "kinds", "files"),
     [
         (["src/xfcost/mechanisms/retention.py"], {"retention", "rwkv_time", "rwkv_channel"}, set()),
-        (["src/xfcost/torch_models/mechanisms/sparse.py"], {"sparse"}, set()),
+        (["src/xfcost/mechanisms/sparse.py"], {"sparse"}, set()),
         (["src/xfcost/report/latex.py", "CHANGELOG.md"], set(), {"test_latex.py", "test_cli.py"}),
         (["tests/test_units.py"], set(), {"test_units.py"}),
         (["tests/growth.py"], set(), {"test_orders.py", "test_every_mechanism.py"}),

@@ -24,8 +24,7 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import SubLayerModel
-from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.build import ModuleMaker, SubLayerModel
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
 

@@ -504,20 +504,18 @@ class HiddenUnits(SubLayer, frozen=True, kw_only=True):
 
 
 ComponentT = TypeVar("ComponentT", bound=Component)
-# The class of a kind and its torch module, each as "file:class"; a program's module is made of the program.
-Names = tuple[str, str | None]
 
 
 class Kinds(Mapping[str, type[ComponentT]]):
-    """Kind -> class, in the order of the list. The files are in `package`."""
+    """Kind -> class, in the order of the list: `names` are "file:class" of kinds, the files in `package`."""
 
-    def __init__(self, package: str, names: Mapping[str, Names]) -> None:
+    def __init__(self, package: str, names: Mapping[str, str]) -> None:
         self.package, self.names = package, dict(names)
         self._loaded: dict[str, type[ComponentT]] = {}
 
     def __getitem__(self, kind: str) -> type[ComponentT]:
         if kind not in self._loaded:
-            file, _, name = self.names[kind][0].partition(":")
+            file, _, name = self.names[kind].partition(":")
             self._loaded[kind] = getattr(import_module(f"{self.package}.{file}"), name)
         return self._loaded[kind]
 
@@ -530,6 +528,6 @@ class Kinds(Mapping[str, type[ComponentT]]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def some(self, *kinds: str) -> dict[str, Names]:
+    def some(self, *kinds: str) -> dict[str, str]:
         """The lines of `kinds`, for another list."""
         return {kind: self.names[kind] for kind in kinds}

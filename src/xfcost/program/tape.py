@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Component, Enter, Place, SubLayer, single_token
+from xfcost.formulas.component import Component, Enter, Place, SubLayer
 from xfcost.formulas.operation_costs import COSTS, FREE
 from xfcost.formulas.rows import without_work
 from xfcost.ledger.accounts import Cached
@@ -378,15 +378,12 @@ class Tape(Operations):
     # ── leaves ──
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
-        """Another component: its program, or the rows of a kind that has none yet."""
-        if isinstance(component, Program):
-            titles, self.titles = self.titles, component.titles
-            result = component.forward(self, inputs[0], place, *inputs[1:])
-            self.titles = titles
-            return result
-        rows = component.decoding(place) if self.decodes else component.operations(place)
-        self.rows |= {row.path: row for row in rows}
-        return self.leaving(component, place, *inputs)
+        """Another component: its program."""
+        program: Any = component
+        titles, self.titles = self.titles, program.titles
+        result = program.forward(self, inputs[0], place, *inputs[1:])
+        self.titles = titles
+        return result
 
     def leaving(self, component: Component, place: Place, *inputs: Any) -> Any:
         """A tensor in the shape of what leaves a component."""
@@ -459,11 +456,8 @@ class Tape(Operations):
         return of_each
 
     def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        if isinstance(component, Program):
-            return component.skip(self, given, own, place)
-        rows = list(component.shortcut(single_token(place) if self.decodes else place))
-        self.rows |= {row.path: row for row in rows}
-        return self.leaving(component, place, given) if rows else own
+        program: Any = component
+        return program.skip(self, given, own, place)
 
     def run(
         self, name: str, leaf: Leaf, *inputs: Any, title: str | None = None, label: str | None = None, **facts: Any

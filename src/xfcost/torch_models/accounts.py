@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from xfcost.counting.forward import count
 from xfcost.counting.layer_types import CriticalPath
 from xfcost.counting.training import with_saved_activations
-from xfcost.formulas.component import Grid, Mixer, Place
+from xfcost.formulas.component import Grid, Place
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.join import join, with_backward
 from xfcost.ledger.ledger import Ledger
@@ -21,7 +21,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build, thinned
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import adafactor_states
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import ALL, dispatched_rows, train, trained_rows
 from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
@@ -117,11 +117,11 @@ def chains(run: RunRecord) -> dict[int | None, int]:
     return lengths
 
 
-def chain_of(layer: Mixer) -> CriticalPath:
+def chain_of(layer: Any) -> CriticalPath:
     """How the longest chain of a mechanism's module grows with the tokens."""
     lengths = []
     for n in _TOKENS:
-        module = MODULES[type(layer)](layer, Place(grid=Grid((n,)), dim=_WIDTH, out_dim=_WIDTH)).eval()
+        module = ProgramModule(layer, Place(grid=Grid((n,)), dim=_WIDTH, out_dim=_WIDTH)).eval()
         lengths.append(longest_chain(module, torch.randn(1, n, _WIDTH)))
     short, middle, long = lengths
     per_token = (middle - short) // (_TOKENS[1] - _TOKENS[0])

@@ -12,17 +12,33 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Enter
+from xfcost.formulas.component import Enter, SubLayer
 from xfcost.ledger.errors import UsageError
 from xfcost.program.residual import branch, in_residual
 from xfcost.spec.architecture import Architecture, BlockOrder, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
-from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.program import Maker, Runner, hand_over
+from xfcost.torch_models.program import Maker, ProgramModule, Runner, hand_over
 from xfcost.torch_models.running.surroundings import default_dtype
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.shared.leaves import Table
+from xfcost.torch_models.shared.leaves import Table, Tables
 from xfcost.torch_models.shared.reversible import ReversibleRun
+
+
+class ModuleMaker(NamedTuple):
+    """Makes the modules of a stream: for all its tokens, or for one decode step with caches."""
+
+    tables: Tables
+    cache_batch: int | None = None
+    """The batch size of the caches in a decode step; None for all tokens."""
+
+    def module(self, part: Part) -> ProgramModule:
+        """The module of the part's component."""
+        component: Any = part.component
+        return ProgramModule(component, part.place, self.tables, self.cache_batch)
+
+    def reads_memory(self, part: Part) -> bool:
+        """Does the module take the encoder's output in every call? A decode step reads it from a cache."""
+        return self.cache_batch is None and isinstance(part.component, SubLayer) and part.component.reads_memory
 
 
 class Model(nn.Module):

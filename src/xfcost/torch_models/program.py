@@ -338,15 +338,6 @@ class Maker(Tape):
         self._add(name, self.inner())
         return self.leaving(component, place, *inputs)
 
-    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        if isinstance(component, Program):
-            return super().shortcut(component, place, given, own)
-        for name in _SHORTCUTS:  # made by the module of a kind that is no program yet
-            made = getattr(self.module.get_submodule("inner"), name, lambda: None)()
-            if made is not None:
-                self._add(name, made)
-        return self.leaving(component, place, given)
-
     def _add(self, name: str, leaf: nn.Module) -> None:
         *around, last = name.split(".")
         owner = self.module
@@ -358,7 +349,6 @@ class Maker(Tape):
 
 
 NO_OPTIONS: Final[dict[str, Any]] = {}
-_SHORTCUTS: Final = ("residual_projection", "residual_pool")
 
 
 class Runner(Operations):
@@ -454,11 +444,8 @@ class Runner(Operations):
         return x.expand(like.shape[0], *x.shape[1:])
 
     def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        if isinstance(component, Program):
-            return component.skip(self, given, own, place)
-        projection, pool = (getattr(self.module, name, None) for name in _SHORTCUTS)
-        stream = own if projection is None else projection(given)
-        return stream if pool is None else pool(stream)
+        program: Any = component
+        return program.skip(self, given, own, place)
 
 
 class ProgramModule(cache.Positioned):

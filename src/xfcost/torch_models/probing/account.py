@@ -17,10 +17,9 @@ from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
-from xfcost.torch_models.build import SubLayerModel
+from xfcost.torch_models.build import ModuleMaker, SubLayerModel
 from xfcost.torch_models.mixing.follower import Budget, Follower, LimitReached, own_inputs
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
-from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.probing.patterns import declared_differences, pattern_differences
 from xfcost.torch_models.probing.small import Small, made_small
 from xfcost.torch_models.program import ProgramModule

@@ -1,1 +1,0 @@
-"""The torch modules of `xfcost.mechanisms`."""
