@@ -148,7 +148,6 @@ def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | Non
         batched(row, batch),
         path=f"{part.path}.{row.path}",
         component=part.path,
-        in_decode=None,
         order=order,
         recomputed=is_reversible(part.residual),
         stage=labelled.stage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -17,7 +17,6 @@ from xfcost.formulas.component import (
     Letter,
     Mixer,
     Number,
-    Operation,
     Place,
     Product,
     Side,
@@ -26,10 +25,7 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.letters import patches_in_letters
-from xfcost.formulas.rows import elementwise, letter_power
-from xfcost.formulas.tensors import saving_input
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import Tensor
 
 PLANE: Final = 2
 ComponentT = TypeVar("ComponentT", bound=Component)
@@ -183,22 +179,6 @@ def kernel_in_letters(
         msgspec.structs.replace(component, size=patches.sides, stride=patches.stride),
         msgspec.structs.replace(place, grid=patches.grid),
     )
-
-
-def pooling(
-    path: str, form: Literal["max", "mean"], kernel: ConvKernel, elements: Number, inputs: Number | None = None
-) -> Operation:
-    """A max-pool or average pool of `inputs` elements, by default as many as it writes, `elements`."""
-    work = elements * prod(kernel.sides)
-    indices = (Tensor("indices", (elements,), "int64"),) if form == "max" else ()
-    tensors = saving_input(elements if inputs is None else inputs, elements, *indices)
-    row = Operation(path=path, title="Max-pool", comparisons=work, tensors=tensors)
-    if form == "mean":
-        row = elementwise(path, "Average pool", "mean", work, tensors=tensors)
-    if not kernel.overlaps:
-        return row
-    reads = {"reads": letter_power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
-    return msgspec.structs.replace(row, mixing="local", content_dependent=form == "max", **reads)
 
 
 def unread_note(kernel: ConvKernel, grid: Grid) -> Iterator[str]:

@@ -15,19 +15,11 @@ from xfcost.formulas.component import (
     Mixer,
     MultiHead,
     Number,
-    Operation,
     Place,
     divisors_text,
-    single_token,
     tag_of,
 )
 from xfcost.formulas.letters import lettered
-from xfcost.formulas.rows import (
-    decode_step,
-    linear,
-    on_raw_input,
-    rotary,
-)
 from xfcost.ledger.parallelism import HeadSharing
 
 if TYPE_CHECKING:
@@ -106,13 +98,6 @@ class AlwaysCausalMixer(Mixer, frozen=True):
             kind, tokens = tag_of(type(self)), place.grid.shape_text()
             raise ComponentError("kind", f"{kind!r} needs a sequence without special tokens, got {tokens} tokens")
 
-    def step(self, place: Place) -> Iterator[Operation]:
-        """The rows of one token, which reads the earlier ones from caches and states."""
-        return decode_step(self.operations(single_token(place)), place.grid.total)
-
-
-# Grouped-query and multi-query heads, with rotary or ALiBi positions ─────────────────────────────────────────────────
-
 
 class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
     """h query heads over h_kv key and value heads of width d_k: h/h_kv query heads share one key head.
@@ -170,13 +155,6 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
     def _of_kv_heads(self, inner: Number) -> Number:
         return inner if self.kv_heads is None else inner // self.heads * self.kv_heads
 
-    def projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
-        """Projections to queries, keys and values of `tokens` tokens, and rotary positions."""
-        outputs = self.inner(width) + self.kv_width(width)
-        yield on_raw_input(linear("qkv", "Q, K, V projections", tokens, width, outputs, bias=self.projection_bias))
-        if self.position == "rope":
-            yield rotary(tokens, self.inner(width), self.kv_inner(width))
-
     def heads_label(self) -> str:
         """`grouped-query `, `multi-query `, or nothing: for the label."""
         if self.kv_heads is None or self.kv_heads == self.heads:
@@ -207,10 +185,6 @@ class ChunkedMixer(Mixer, frozen=True, kw_only=True):
     def recurrent(self) -> Self:
         """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One step of the recurrent form, whatever the form."""
-        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
 
 def chunk_mixing(size: Number) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from xfcost.ledger.accounts import FIGURES, AccountFigures, Cached, Traffic, Tra
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import RanOperation
-from xfcost.ledger.tensors import Tensors
 from xfcost.ledger.units import count, number_of
 
 Mixing = Literal["per-token", "local", "global", "unknown"]
@@ -76,10 +75,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Elements written by gathers, scatters, rolls, pads, concatenations and look-ups."""
     backward_macs: int | None = None
     """MACs of its backward pass; None where it is 2·macs, one product for each operand's gradient."""
-    tensors: Tensors | None = None
-    """What it reads, writes and has autograd save; None: not declared."""
-    in_decode: tuple[Operation, ...] | None = None
-    """The rows that replace it in a decode step; None: it stays. Set by the component, cleared in a ledger."""
     cache: Cached | None = None
     weights_read: WeightsRead | None = None
     """The weights that it reads, where they are not exactly its parameters."""

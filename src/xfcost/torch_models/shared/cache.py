@@ -163,11 +163,6 @@ class TokenOfMemory(Cache):
         return self.memory_BND[:, self.position : self.position + 1]
 
 
-def conv_state(batch: int | None, taps: int, width: int, *, dilation: int = 1) -> ConvState | None:
-    """The state of a convolution in a decode step of `batch` samples; None without a batch or for a single tap."""
-    return None if batch is None or taps == 1 else ConvState(batch, taps, width, dilation=dilation)
-
-
 def set_position(model: nn.Module, position: int) -> None:
     """Set the position of the next token, 0 for the first."""
     for module in model.modules():

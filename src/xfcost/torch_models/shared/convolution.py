@@ -14,15 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.conv_kernel import ConvKernel
-from xfcost.torch_models.shared.cache import ConvState
 from xfcost.torch_models.shared.leaves import drawn
 
 TOKENS: Final = 3
-
-
-def on_grid(x: Tensor, sides: tuple[int, ...]) -> Tensor:
-    """Tokens on their grid: (B, N, D) -> (B, D, Y, X). Tensors of pixels are returned unchanged."""
-    return x if x.dim() > TOKENS else x.transpose(1, 2).unflatten(2, sides)
 
 
 def in_rows(x_BDYX: Tensor) -> Tensor:
@@ -46,18 +40,6 @@ class Convolution(nn.Module):
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]
         slides = (self.kernel.stride, self.kernel.padding, self.dilation)
         return convolve(x, self.weight, self.bias, *slides, self.groups)
-
-
-def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
-    """One filter per channel over the last `taps` tokens. A decode step has them in a cache and pads nothing."""
-    kernel = ConvKernel((taps,), (1,), (taps - 1 if padded else 0,))
-    return Convolution(width, width, kernel, groups=width)
-
-
-def convolved(x_BND: Tensor, conv: Convolution, state: ConvState | None) -> Tensor:
-    """The convolution's output for each token: (B, N, D) -> (B, N, D'). With a state, for one token."""
-    taps = x_BND if state is None else state(x_BND)
-    return in_rows(conv(taps.transpose(1, 2)))[:, : x_BND.shape[1]]
 
 
 class GridPooling(nn.Module):

@@ -41,18 +41,6 @@ class Leaf(nn.Module):
         return self.function(*inputs, **self.options)
 
 
-def joined(*parts: Tensor, dim: int) -> Tensor:
-    """Tensors concatenated along an axis."""
-    return torch.cat(parts, dim=dim)
-
-
-def through(x: Tensor, *leaves: nn.Module | None) -> Tensor:
-    """x through those of the leaves, in order, that a module has."""
-    for leaf in leaves:
-        x = x if leaf is None else leaf(x)
-    return x
-
-
 def drawn(*shape: int, by: Callable[[Tensor], Any]) -> nn.Parameter:
     """A parameter whose numbers `by` draws; none are drawn on `meta`, where that takes time."""
     parameter = nn.Parameter(torch.empty(shape))
@@ -75,77 +63,6 @@ class Table(nn.Module):
 # Shared tables by name, for the modules whose constructor takes `tables`.
 Tables = Mapping[str, Table]
 NO_TABLES: Final[Tables] = {}
-
-
-class Add(nn.Module):
-    """x + y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x + y
-
-
-class Multiply(nn.Module):
-    """x · y, broadcast."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
-
-
-class Scale(nn.Module):
-    """x · factor."""
-
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.factor
-
-
-class Scores(nn.Module):
-    """QKᵀ: (…, N, K) · (…, M, K) -> (…, N, M)."""
-
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return q @ k.transpose(-2, -1)
-
-
-class Softmax(nn.Module):
-    """Softmax over the keys."""
-
-    def forward(self, scores: Tensor) -> Tensor:
-        return scores.softmax(dim=-1)
-
-
-class WeightedSum(nn.Module):
-    """AV: (…, N, M) · (…, M, K) -> (…, N, K)."""
-
-    def forward(self, weights: Tensor, v: Tensor) -> Tensor:
-        return weights @ v
-
-
-def grouped_product(x: Tensor, y: Tensor, *, shared: int) -> Tensor:
-    """x·y with J heads of x per head of y: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K).
-
-    The J heads are stacked along the token axis, so that no key or value is repeated.
-    """
-    stacked = x.unflatten(1, (-1, shared)).flatten(2, 3)
-    return (stacked @ y).unflatten(2, (shared, -1)).flatten(1, 2)
-
-
-def grouped_scores(q: Tensor, k: Tensor, *, shared: int) -> Tensor:
-    """QKᵀ with J query heads per key head: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M)."""
-    return grouped_product(q, k.transpose(-2, -1), shared=shared)
-
-
-def with_zeros(x: Tensor, *, before: int = 0, after: int = 0) -> Tensor:
-    """Zeros before and after the tokens: (…, N, D) -> (…, N', D)."""
-    return F.pad(x, (0, 0, before, after)) if before or after else x
-
-
-def causal_mask(scores: Tensor, *, memory: int = 0) -> Tensor:
-    """-∞ at keys after their query. The first `memory` keys come before all queries."""
-    ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + memory)
-    return scores.masked_fill(ahead, float("-inf"))
 
 
 class Fused(nn.Module):
@@ -201,41 +118,3 @@ ACTIVATIONS: Final[dict[ActKind, type[nn.Module]]] = {
     "relu6": nn.ReLU6,
     "silu": nn.SiLU,
 }
-
-
-def split_heads(x_BND: Tensor, heads: int) -> Tensor:
-    """(B, N, D) -> (B, H, N, K)."""
-    return x_BND.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def join_heads(x_BHNK: Tensor) -> Tensor:
-    """(B, H, N, K) -> (B, N, D)."""
-    return x_BHNK.transpose(1, 2).flatten(2)
-
-
-class Chain(nn.Module):
-    """Leaves by name, one after the other; an option that is off is None, and no leaf."""
-
-    def __init__(self, **leaves: nn.Module | None) -> None:
-        super().__init__()
-        for name, leaf in leaves.items():
-            if leaf is not None:
-                self.add_module(name, leaf)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for leaf in self.children():
-            x = leaf(x)
-        return x
-
-
-class FixedMask(nn.Module):
-    """-∞ at the `shut` pairs of a query and a key. Without scores, a boolean mask of the pairs that may be read."""
-
-    shut: Tensor
-
-    def __init__(self, shut: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("shut", shut.to(torch.empty(0).device), persistent=False)
-
-    def forward(self, scores: Tensor | None) -> Tensor:
-        return self.shut.logical_not() if scores is None else scores.masked_fill(self.shut, float("-inf"))

@@ -33,13 +33,6 @@ def cut_memory(x_BHWD: Any, size: Sequence[int], step: Sequence[int]) -> Tensor:
     return cut
 
 
-def cut_blocks(x_BND: Tensor, *, blocks: Blocks, around: bool) -> Tensor:
-    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D); `around`: memory blocks (B, G, M, D)."""
-    x_BHWD, sides = x_BND.unflatten(1, blocks.sides), blocks.padding(around=around)
-    x_BHWD = F.pad(x_BHWD, sides) if any(sides) else x_BHWD
-    return cut_memory(x_BHWD, blocks.reach if around else blocks.block, blocks.block)
-
-
 class IntervalMask(nn.Module):
     """-∞ at keys outside their query's interval of positions: on (…, G, H, T, M).
 
