@@ -397,7 +397,7 @@ class Sinkhorn(Program, CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         return {"mixing": "global", "reads": "N", "reads_tokens": blocks * self.block, "heads": self.heads}
 
     def _order(self, t: Operations, q: Tensor, k: Tensor) -> Tensor:
-        """How much of each block stands in place of another: (B, H, U, T, K) twice -> (B, H, U, V)."""
+        """How much of each block replaces another: (B, H, U, T, K) twice -> (B, H, U, V)."""
         u, width = q.shape[2], q.shape[-1]
         of_block: dict[str, Any] = {"mixing": "local", "reads": "b", "reads_tokens": self.block}
         if self.causal:

@@ -1,6 +1,6 @@
 """Loops over the tokens, which torch runs as one operation `xfcost::…`; a decode step runs one step of the same.
 
-A trace of N steps would be N times as long as a trace of attention, so it shows one node, whose cost stands in the
+A trace of N steps would be N times as long as a trace of attention, so it shows one node, whose cost is in the
 table. Every other run, and what autograd saves, sees the steps.
 
 B batch, N tokens, G numbers of all gates, H hidden units (of retention: heads); E channels, S state size, D width, K

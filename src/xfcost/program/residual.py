@@ -18,7 +18,7 @@ def in_residual(
 ) -> Tensor:  # fmt: skip
     """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N', D').
 
-    An f that pools has x pooled too; where it changes the width, its input is projected in place of x. In a reversible
+    An f that pools has x pooled too; where it changes the width, its input is projected instead of x. In a reversible
     stage the sum is with `onto`, the other stream. A component of only special tokens is normed, scaled and added only
     on these (a mixer's norm is on all tokens that it reads), and `residual_rejoin` puts them back before the others.
     """
