@@ -254,9 +254,11 @@ class ConvMlp(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=Tru
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         sides, hidden = place.grid.sides, self.inner(place.dim)
-        x = t.act("hidden_act", t.linear("fc1", x, hidden), self.hidden_act)
+        x = t.linear("fc1", x, hidden)
+        x = t.act("hidden_act", x, self.hidden_act)
         x = in_rows(depthwise(t, "conv", on_grid(x, sides), self.kernel(place.grid), sides))
-        return t.linear("fc2", t.act("act", x, self.act), place.dim)
+        x = t.act("act", x, self.act)
+        return t.linear("fc2", x, place.dim)
 
 
 class ConvModule(Program, KernelMixer, frozen=True, kw_only=True, tag="conv_module"):

@@ -186,8 +186,8 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
         x = on_grid(x, place.grid.sides)
         y = t.act("act1", normed(t, ("conv1", "norm1"), x, width, first, grid.sides), "relu")
         y = normed(t, ("conv2", "norm2"), y, width, second, grid.sides)
-        y = t.leaf("add", add, self.carried(t, x, place), y, role="add")
-        return in_rows(t.act("act2", y, "relu"))
+        kept = self.carried(t, x, place)
+        return in_rows(t.act("act2", t.leaf("add", add, kept, y, role="add"), "relu"))
 
 
 class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
@@ -342,12 +342,14 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         inside, (grid, width), first = self.inside(place), self.out(place), self.kernels(place.grid)[0]
         x = on_grid(x, place.grid.sides)
         y = t.act("act1", normed(t, ("conv1", "norm1"), x, inside.dim, first, inside.grid.sides), "relu")
-        y = t.act("act2", grid_norm(t, "norm2", self._mixed(t, y, place)), "relu")
+        y = self._mixed(t, y, place)
+        mixed = grid_norm(t, "norm2", y)
+        y = t.act("act2", mixed, "relu")
         if self.squeeze is not None:
             y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), "relu", grid)
         y = normed(t, ("conv3", "norm3"), y, width, pointwise_kernel(grid), grid.sides)
-        y = t.leaf("add", add, self.carried(t, x, place), y, role="add")
-        return in_rows(t.act("act3", y, "relu"))
+        kept = self.carried(t, x, place)
+        return in_rows(t.act("act3", t.leaf("add", add, kept, y, role="add"), "relu"))
 
     def _mixed(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         """The 3×3 convolution or its replacement, on their grids."""
@@ -561,5 +563,7 @@ class ConvNext(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=Tr
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         sides = place.grid.sides
         y = in_rows(depthwise(t, "conv", on_grid(x, sides), self.kernel(place.grid), sides))
-        y = t.linear("fc1", t.norm("norm", y, self.norm), self.inner(place.dim))
-        return t.linear("fc2", t.act("act", y, self.act), place.dim)
+        y = t.norm("norm", y, self.norm)
+        y = t.linear("fc1", y, self.inner(place.dim))
+        y = t.act("act", y, self.act)
+        return t.linear("fc2", y, place.dim)

@@ -87,12 +87,10 @@ def attend(  # noqa: PLR0913 - the options of the formula
         return _fused(t, leaf, q, k, v, bias, **core, **facts, content_dependent=True)
     entries = groups * heads * queries * keys
     first, later = matrix(entries, other_entries), matrix(entries, entries + other_entries)
-    if factor is not None:
-        q = t.leaf("scale", scaled_queries, q, options={"factor": factor}, symbol="", title="Scale queries 1/√d_k")
     if inside is not None:  # the first saves the scores; heads depend on each other, so no tiled traffic
         core["core"], first = None, matrix(entries, saved=True)
     core |= {"attention_entries": entries, "matrix": first, "symbol": "QKᵀ", "content_dependent": True}
-    x = t.leaf("scores", scores, q, k, options={"shared": shared}, **core, **facts)
+    x = t.leaf("scores", scores, _scaled(t, q, factor), k, options={"shared": shared}, **core, **facts)
     if inside is not None:
         x = inside[0](x, matrix=matrix(entries, entries), **facts)
     if bias is not None:
@@ -102,12 +100,19 @@ def attend(  # noqa: PLR0913 - the options of the formula
     elif causal:
         x = t.leaf("mask", later_masked, x, matrix=later, symbol="mask", **facts)
     facts["content_dependent"] = True
-    x = t.leaf("softmax", softmax, x, matrix=later._replace(saved=entries), symbol="softmax", **facts)
+    weights = t.leaf("softmax", softmax, x, matrix=later._replace(saved=entries), symbol="softmax", **facts)
     if inside is not None:
         facts["content_dependent"] = False
-        x = inside[1](x, matrix=matrix(entries, entries, saved=True), **facts)
+        x = weights  # the mixed scores are let go
+        weights = inside[1](x, matrix=matrix(entries, entries, saved=True), **facts)
         facts["content_dependent"] = True
-    return t.leaf("weighted_sum", grouped_product, x, v, options={"shared": shared}, symbol="AV", **facts)
+    return t.leaf("weighted_sum", grouped_product, weights, v, options={"shared": shared}, symbol="AV", **facts)
+
+
+def _scaled(t: Operations, q: Tensor, factor: float | None) -> Tensor:
+    if factor is None:
+        return q
+    return t.leaf("scale", scaled_queries, q, options={"factor": factor}, symbol="", title="Scale queries 1/√d_k")
 
 
 def _masked_bias(
