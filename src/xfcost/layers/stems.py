@@ -174,7 +174,8 @@ class ConvEmbed(KernelEmbed, frozen=True, kw_only=True, tag="conv"):
             t, "conv", on_grid(x, place.grid.sides), width, kernel, grid.sides, groups=self.groups, bias=self.bias,
             overlaps=kernel.overlaps, title="Convolution" if self.groups == 1 else "Grouped convolution",
         )  # fmt: skip
-        return t.act("act", t.norm("norm", in_rows(y), self.norm), self.act)
+        y = t.norm("norm", in_rows(y), self.norm)
+        return t.act("act", y, self.act)
 
 
 class Pool(KernelEmbed, frozen=True, kw_only=True, tag="pool"):

@@ -294,18 +294,24 @@ class Mamba2(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"
         inside, between, bounds = chunk_mixing(size), global_mixing(n), chunks + 1
         u = t.leaf("inputs", multiplied, u, dt)
         sums = t.leaf("sums", running_sums, t.leaf("rates", rates, dt, a), **static_weights(inside))
-        entries, local = chunks * heads * size * size, t.part("local")
-        facts = inside | {"attention_entries": entries, "matrix": matrix(entries, saved=True), "heads": heads}
-        x = local.leaf("scores", scores, c, b, pairs=pairs_in_chunks(n, chunks, size), **facts)
-        d = local.leaf("decays", decays, sums, **inside, matrix=matrix(entries, entries, saved=True))
-        x = local.leaf("weigh", multiplied, x, d, **inside, matrix=matrix(entries, 2 * entries, saved=True))
-        near = local.leaf("weighted_sum", product, x, u, **inside)
+        near = self._near(t.part("local"), (u, sums, b, c), n)
         state = t.leaf("state", state_of, t.leaf("fade", faded, b, sums, **inside), u, **inside)
         whole = sums.select(-1, 0).select(-1, size - 1)
         facts = between | {"matrix": matrix(heads * bounds * bounds, saved=True)}
         before = t.leaf("carry", carried, t.leaf("spans", spans, whole, **facts), state, **between)
         far = t.leaf("reach", reached, t.leaf("read", product, c, before, **between), sums)
         return t.leaf("add", add, near, far)
+
+    def _near(self, t: Operations, parts: tuple[Tensor, ...], tokens: Number) -> Tensor:
+        """What a chunk's own tokens give: inputs, sums of the rates, B and C -> (B, H, C, Q, P)."""
+        u, sums, b, c = parts
+        _, heads, chunks, size, _ = u.shape
+        entries, inside = chunks * heads * size * size, chunk_mixing(size)
+        facts = inside | {"attention_entries": entries, "matrix": matrix(entries, saved=True), "heads": heads}
+        x = t.leaf("scores", scores, c, b, pairs=pairs_in_chunks(tokens, chunks, size), **facts)
+        d = t.leaf("decays", decays, sums, **inside, matrix=matrix(entries, entries, saved=True))
+        x = t.leaf("weigh", multiplied, x, d, **inside, matrix=matrix(entries, 2 * entries, saved=True))
+        return t.leaf("weighted_sum", product, x, u, **inside)
 
     def _step(self, t: Operations, parts: tuple[Tensor, ...], place: Place) -> Tensor:
         """One token on a state: the same for C = Q = 1."""

@@ -291,12 +291,7 @@ class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         cut = Cut(place.grid.sides, self.padded(place.grid).sides, self.window(place.grid), self.shifts(place.grid))
-        x = t.leaf("partition", partition, x, options={"cut": cut}, symbol="")
-        if self.key_bias:
-            q, k, v = t.linear("qkv", x, 3 * place.dim, bias=self.projection_bias).chunk(3, -1)
-        else:
-            (q, v), k = t.linear("qv", x, 2 * place.dim).chunk(2, -1), t.linear("k", x, place.dim, bias=False)
-        q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
+        q, k, v = self._projected(t, t.leaf("partition", partition, x, options={"cut": cut}, symbol=""))
         bias = None
         if self.bias == "relative":
             bias = relative_bias(t, cut.window, self.heads, bound=self._clipped(place.grid))
@@ -305,12 +300,21 @@ class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
         if self.score == "cosine":
             q, k = scaled_cosine(t, q, k, self.heads)
         mixing = {"mixing": "local", "reads": letter_power("W", len(cut.window))}
-        y = attend(
+        y = join_heads(attend(
             t, q, k, v, fused=place.fused, pairs=self.pairs(place.grid), mixing=mixing, bias=bias,
             scaled=self.score == "dot", mask=self._mask(t, cut) if self.shift else None,
-        )  # fmt: skip
-        y = t.linear("out", join_heads(y), place.dim, bias=self.biased_output)
-        return t.leaf("merge", merged, y, options={"cut": cut}, symbol="")
+        ))  # fmt: skip
+        out = t.linear("out", y, place.dim, bias=self.biased_output)
+        return t.leaf("merge", merged, out, options={"cut": cut}, symbol="")
+
+    def _projected(self, t: Operations, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values: (B, G, T, D) -> (B, G, H, T, K) each."""
+        width = x.shape[-1]
+        if self.key_bias:
+            q, k, v = t.linear("qkv", x, 3 * width, bias=self.projection_bias).chunk(3, -1)
+        else:
+            (q, v), k = t.linear("qv", x, 2 * width).chunk(2, -1), t.linear("k", x, width, bias=False)
+        return tuple(split_heads(part, self.heads) for part in (q, k, v))
 
     def _mask(self, t: Operations, cut: Cut) -> Callable[..., Tensor]:
         """Shuts pairs of tokens that were not neighbours before the roll; it does nothing where nothing is rolled."""
