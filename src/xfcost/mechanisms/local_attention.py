@@ -374,11 +374,11 @@ class LocalRelation(Program, Mixer, frozen=True, kw_only=True, tag="local_relati
         x = t.leaf("scores", similarities, q, k, **facts, **content)
         over = Worked("windows:over_border", {"windows": windows})
         border = Weight((windows.out.tokens, 1, windows.places), over, learns=False)
-        masked = t.leaf("mask", without_keys, x, weights=(border,), matrix=later, symbol="mask", **local)
-        prior = self._prior(t.part("prior"), windows, masked)
-        x = t.leaf("add_prior", added, masked, prior, matrix=later, **local)
+        x = t.leaf("mask", without_keys, x, weights=(border,), matrix=later, symbol="mask", **local)
+        prior = self._prior(t.part("prior"), windows, x)
+        y = t.leaf("add_prior", added, x, prior, matrix=later, **local)
         saved = matrix(entries, 2 * entries, saved=True)
-        return t.leaf("softmax", softmax, x, matrix=saved, symbol="softmax", **content)
+        return t.leaf("softmax", softmax, y, matrix=saved, symbol="softmax", **content)
 
     def _prior(self, t: Operations, windows: Neighbourhood, like: Tensor) -> Tensor:
         """The geometry prior, a two-layer map of the offsets, from weights only: (G, W^r)."""
