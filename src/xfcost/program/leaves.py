@@ -190,7 +190,11 @@ class FusedAttention(NamedTuple):
 
     def traced(self, t: Tape, q: Symbolic, k: Symbolic, v: Symbolic, bias: Symbolic | None = None) -> Symbolic:
         args = (q, k, v, bias, 0.0, self.causal, self.scale)
-        y = t.call("aten::scaled_dot_product_attention", args, (*q.shape[:-1], v.shape[-1]), like=q)
+        like = q
+        if v.shape[-1] != q.shape[-1]:  # another kernel, which writes token by token
+            batch, heads, tokens, _ = q.shape
+            like = t.made((batch, tokens, heads, v.shape[-1]), q).transpose(1, 2)
+        y = t.call("aten::scaled_dot_product_attention", args, (*q.shape[:-1], v.shape[-1]), like=like)
         entries = prod(q.shape[:-1]) * k.shape[-2]
         t.cost("backward_macs", entries * (3 * q.shape[-1] + 2 * v.shape[-1]))
         saved = (q, k, v, y, t.made(q.shape[:-1], q, type_="statistic"))
