@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -157,6 +158,18 @@ def files_of(component: type) -> str:
 def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _rows_of_programs_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Rows that are kept do not outlive a test that changes programs."""
+    residual = sys.modules.get("xfcost.program.residual")
+    changes = residual is not None and "monkeypatch" in request.fixturenames
+    if changes:
+        residual.kept_rows.cache_clear()
+    yield
+    if changes:
+        residual.kept_rows.cache_clear()
 
 
 @pytest.fixture(scope="module")

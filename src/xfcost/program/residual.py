@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
@@ -79,14 +80,30 @@ def rejoined(t: Functions, special: Tensor, x: Tensor) -> Tensor:
 
 def component_rows(
     component: Component, residual: Joining, place: Place, *, decodes: bool = False
-) -> Iterable[Operation]:
-    """The rows of any component, of a sub-layer inside its residual connection; in a decode step, of its last token."""
+) -> Sequence[Operation]:
+    """The rows of any component, of a sub-layer inside its residual connection; in a decode step, of its last token.
+
+    Rows of plain sizes are kept, as a model and its relatives have the same components again and again.
+    """
+    sizes = (place.dim, *place.grid.sides, *(place.memory.sides if place.memory else ()))
+    try:
+        if all(type(size) is int for size in sizes):  # letters are equal to the numbers that they stand for
+            return kept_rows(component, residual, place, decodes)
+    except TypeError:  # a list among its options has no hash
+        pass
+    return _rows(component, residual, place, decodes)
+
+
+def _rows(component: Component, residual: Joining, place: Place, decodes: bool) -> tuple[Operation, ...]:
     if not isinstance(component, SubLayer):
-        return component.decoding(place) if decodes else component.operations(place)
+        return tuple(component.decoding(place) if decodes else component.operations(place))
     tape = Tape(decodes=decodes)
     tokens = 1 if decodes else place.grid.total
     in_residual(tape, component, residual, place, tape.input(tokens, place.dim), *memory_of(tape, component, place))
-    return tape.rows.values()
+    return tuple(tape.rows.values())
+
+
+kept_rows = lru_cache(maxsize=2**12)(_rows)
 
 
 class TwoStreams(Program, frozen=True, kw_only=True, tag="two_streams"):
