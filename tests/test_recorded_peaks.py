@@ -68,7 +68,7 @@ def test_nine_in_ten_recorded_peaks_are_predicted_within_a_twentieth_and_none_re
     bounds = [(*reserved_range(one), int(row["reserved"])) for one, row in plain]
     assert all(low <= recorded for low, _, recorded in bounds)
     # most no more than the range; the others hold segments in which an earlier model had left a block
-    assert sum(recorded <= high for _, high, recorded in bounds) / len(plain) > 0.7
+    assert sum(recorded <= high for _, high, recorded in bounds) / len(plain) >= 0.7
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,7 @@ def asked(window: Spot, network: Weights) -> Tensor:
         # from -8 to 8, whatever the window; then sign(x)·log₂(1 + |x|)/log₂8
         scaled = [8 * here / max(side - 1, 1) for here, side in zip(offset, window, strict=True)]
         spaced = [math.copysign(math.log2(1 + abs(x)) / 3, x) for x in scaled]
-        hidden = (network.fc1.weight @ torch.tensor(spaced, dtype=torch.float32).double() + network.fc1.bias).clamp_min(
-            0
-        )
+        hidden = (network.fc1.weight @ torch.tensor(spaced, dtype=torch.float64) + network.fc1.bias).clamp_min(0)
         rows.append(16 / (1 + (-(network.fc2.weight @ hidden)).exp()))
     return torch.stack(rows)
 
