@@ -432,7 +432,9 @@ class Runner(Operations):
         return getattr(self.module, name).detach()
 
     def here(self, table: Any, count: Any) -> Any:
-        return table.narrow(0, self.module.position, 1) if self.decodes else table.narrow(0, 0, count)
+        if self.decodes:
+            return table.narrow(0, self.module.position, 1)
+        return table if count == len(table) else table.narrow(0, 0, count)
 
     def unused(self, name: str, leaf: Leaf, x: Any) -> None:
         pass
