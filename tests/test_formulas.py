@@ -78,6 +78,9 @@ FORMULAS = {
     "one is always more": (lambda n: greater(n, n + 1), "N + 1"),
     "by a size": (lambda n: ceil_div(n, lesser(n, 7)), "⌈N/min(N, 7)⌉"), "constant": (lambda n: 0 * n + 12, "12"),
     "nothing": (lambda n: n - n, "0"),
+    "a factor over itself": (lambda n: lesser(12, n) * ceil_div(n, lesser(12, n)) // lesser(12, n), "⌈N/min(12, N)⌉"),
+    "a product over a sum": (lambda n: (n * n + 3 * n + 2) // (n + 1), "N + 2"),
+    "no multiple of a sum": (lambda n: (n * n + 3 * n + 3) // (n + 1), "⌊(N² + 3·N + 3)/(N + 1)⌋"),
 }  # fmt: skip
 
 
@@ -108,6 +111,13 @@ def test_what_follows_no_form_is_the_number_that_it_was_and_a_long_sum_needs_no_
     assert [forms.value(form, n, {}) for n in (100, 101)] == [100 % 7 + 7 * 100, 100 % 7 + 7 * 101]
     forms, form = arithmetic_form_of(lambda n: sum(n * number for number in range(5000)), 3)
     assert forms.value(form, 10, {}) == 10 * sum(range(5000))
+
+
+def test_a_form_has_no_value_where_its_divisor_is_zero():
+    forms, form = arithmetic_form_of(lambda n: n // (n - 3), 100)
+    assert forms.value(form, 10, {}) == 1
+    with pytest.raises(ZeroDivisionError):
+        forms.value(form, 3, {})
 
 
 # a formula is a list of steps, each made from two numbers before it

@@ -192,6 +192,15 @@ def test_a_spec_has_as_few_forms_as_its_formulas(name, expected):
     assert len(forms.letters) == len(tokens)
 
 
+def test_forms_are_compared_where_a_divisor_is_zero():
+    # BigBird's inner blocks, ⌈N/64⌉ − 3, divide a size; at 192 tokens there are none
+    system, run = SpecSystem(load("bigbird-base", ())), make_run(N=1024)
+    tokens = [64, 128, 192, 256, 1024, 2048]
+    forms = size_forms(system, run, tokens, system.ledger(run))
+    totals = [forms.value((TOTAL, "macs"), place) for place in range(len(tokens))]
+    assert totals == [ledger_at(system, run, n).total("macs") for n in tokens]
+
+
 def test_where_other_operations_run_the_totals_stand_and_the_operations_do_not():
     system, run, tokens, forms = found("bigbird-base")
     others = [place for place in range(len(tokens)) if forms.value(OWN_OPERATIONS, place) == 0]

@@ -102,7 +102,7 @@ def size_forms(system: System, run: Run, tokens: Sequence[int], own: Ledger) -> 
         parts: dict[int, int] = {}
         for key, found in pieces.items():
             value, last = _value(key, figures), found[-1].form if found else None
-            given = None if last is None or value is None else read.forms.value(last, letter, parts)
+            given = None if last is None or value is None else read.value(last, letter, parts)
             if not found or (last is None) != (value is None) or given != value:
                 found.append(Piece(number, None if value is None else read.form(key, n, letter, parts, value)))
     for key, found in pieces.items():
@@ -134,9 +134,16 @@ class _Forms:
         """A form that gives `value` at N = `n`: one that was read at another N, or here; else `value` itself."""
         for figures in [*self._read.values(), self.at(n)]:
             form = figures.get(key, ())
-            if self.forms.value(form, letter, parts) == value:
+            if self.value(form, letter, parts) == value:
                 return form
         return constant(value)
+
+    def value(self, form: Form, letter: int, parts: dict[int, int]) -> int | None:
+        """What a form gives at a letter; None where it divides by 0 there, and stands for nothing."""
+        try:
+            return self.forms.value(form, letter, parts)
+        except ZeroDivisionError:
+            return None
 
     def at(self, n: int) -> dict[Key, Form]:
         """The forms of all figures, read at N = `n`; nothing where that is no size for letters."""

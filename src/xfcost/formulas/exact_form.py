@@ -87,6 +87,8 @@ class ExactForms:
 
     def _divided(self, number: Form, divisor: Form) -> Form:
         """⌊number / divisor⌋, without what divides exactly."""
+        if (quotient := _exactly_divided(number, divisor)) is not None:
+            return quotient
         whole = _constant_of(divisor) or 0
         exact = _sorted({product: each // whole for product, each in number if whole > 0 and each % whole == 0})
         rest = tuple((product, each) for product, each in number if whole < 1 or each % whole)
@@ -107,7 +109,7 @@ class ExactForms:
 
     def _single(self, form: Form) -> RoundedPart | None:
         """The part that a form is; None of any other form."""
-        if len(form) != 1 or form[0][1] != 1 or len(form[0][0]) != 1:
+        if not _is_factor(form):
             return None
         ((factor, power),) = form[0][0]
         return self.parts[factor - 1] if factor != LETTER and power == 1 else None
@@ -125,7 +127,11 @@ class ExactForms:
         return (((((self._numbers[part], 1),)), 1),)
 
     def value(self, form: Form, letter: int, known: dict[int, int]) -> int:
-        """The form where its letter is `letter`; `known` holds the parts' values there, and gets more."""
+        """The form where its letter is `letter`; `known` holds the parts' values there, and gets more.
+
+        Raises:
+            ZeroDivisionError: a part of it has the divisor 0 there.
+        """
         return sum(
             coefficient * prod(self._factor(factor, letter, known) ** power for factor, power in product)
             for product, coefficient in form
@@ -167,7 +173,8 @@ class ExactForms:
         if kind in {"min", "max"}:
             return f"{kind}({first}, {second})"
         left, right = "⌊⌋" if kind == "floor" else "⌈⌉"
-        return f"{left}{first if len(both[0]) == 1 else f'({first})'}/{second}{right}"
+        over = second if _constant_of(both[1]) is not None or _is_factor(both[1]) else f"({second})"
+        return f"{left}{first if len(both[0]) == 1 else f'({first})'}/{over}{right}"
 
 
 def constant(number: int) -> Form:
@@ -205,11 +212,36 @@ def _sorted(terms: Mapping[Product, int]) -> Form:
     return tuple(sorted((product, each) for product, each in terms.items() if each))
 
 
+def _exactly_divided(number: Form, divisor: Form) -> Form | None:
+    """The form whose product with the divisor is `number`; None where there is none."""
+    (leading, times), quotient, rest = max(divisor, key=_order), (), number
+    while rest:
+        product, each = max(rest, key=_order)
+        powers = dict(_joined(product, tuple((factor, -power) for factor, power in leading)))
+        if each % times or min(powers.values(), default=0) < 0:
+            return None
+        term = ((tuple((factor, power) for factor, power in powers.items() if power), each // times),)
+        quotient = added(quotient, term)
+        rest = added(rest, multiplied(multiplied(term, divisor), constant(-1)))
+    return quotient
+
+
+def _order(term: tuple[Product, int]) -> tuple[int, list[int]]:
+    """By degree, then by factors: the largest term of a product is the product of the largest terms."""
+    factors = [-factor for factor, power in term[0] for _ in range(power)]
+    return len(factors), factors
+
+
 def _constant_of(form: Form) -> int | None:
     """The number that a form without letter is; None of others."""
     if not form:
         return 0
     return form[0][1] if len(form) == 1 and not form[0][0] else None
+
+
+def _is_factor(form: Form) -> bool:
+    """Is it the letter or a part, or a power of one, with nothing next to it?"""
+    return len(form) == 1 and form[0][1] == 1 and len(form[0][0]) == 1
 
 
 def _even(form: Form) -> bool:
