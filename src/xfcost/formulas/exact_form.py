@@ -214,7 +214,8 @@ def _sorted(terms: Mapping[Product, int]) -> Form:
 
 def _exactly_divided(number: Form, divisor: Form) -> Form | None:
     """The form whose product with the divisor is `number`; None where there is none."""
-    (leading, times), quotient, rest = max(divisor, key=_order), (), number
+    (leading, times), rest = max(divisor, key=_order), number
+    quotient: Form = ()
     while rest:
         product, each = max(rest, key=_order)
         powers = dict(_joined(product, tuple((factor, -power) for factor, power in leading)))

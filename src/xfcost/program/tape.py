@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,17 @@ NO_TITLES: Final[Mapping[str, str]] = {}
 _WHOLE: Final = frozenset({"int64", "bool"})
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
+
+
+class RowBytes(NamedTuple):
+    """Bytes by the path of a row."""
+
+    saved: Counter[str]
+    """What autograd saves; a storage counts where it is saved first."""
+    operands: Counter[str]
+    """The tensors that enter and leave the leaves of a row, each once in a call."""
+    masks: Counter[str]
+    """Those of the saved bytes that are masks, the same for all samples and heads."""
 
 
 @dataclass(slots=True)
@@ -61,12 +72,9 @@ class Tape(Operations):
         """Titles of the component that runs; they come before those of `titles.py`."""
         self.follows_memory, self.element = element is not None, element or 4
         self.rows: dict[str, Operation] = {}
-        self.saved: Counter[str] = Counter()
-        """Bytes that autograd saves, by row; a storage counts where it is saved first."""
-        self.operands: Counter[str] = Counter()
-        """Bytes of the tensors that enter and leave the leaves of a row, each once in a call."""
-        self.masks: Counter[str] = Counter()
-        """Those of the saved bytes that are masks, the same for all samples and heads."""
+        self.prefix = ""
+        """Of the paths of rows: the component's own."""
+        self.bytes = RowBytes(Counter(), Counter(), Counter())
         self._now: _Call | None = None
         self._backward: Counter[str] = Counter()
         self._steps: Number = None
@@ -465,7 +473,7 @@ class Tape(Operations):
         now = self._now = _Call()
         result = leaf.traced(self, *inputs)
         self._now = None
-        path, outputs = name.replace(".", "_"), result if isinstance(result, tuple) else (result,)
+        path, outputs = self.prefix + name.replace(".", "_"), result if isinstance(result, tuple) else (result,)
         tensors = [one for one in (*inputs, *outputs) if isinstance(one, Symbolic)]
         if self.follows_memory:
             self._remember(path, now, tensors)
@@ -499,16 +507,21 @@ class Tape(Operations):
     def _remember(self, path: str, now: _Call, tensors: Iterable[Symbolic]) -> None:
         """The bytes of a call: what it saves first, and what it reads and writes."""
         steps = 1 if self._steps is None else self._steps
-        for one in now.saves:
+        self.save_storages(path, now.saves)
+        seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
+        each = sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
+        self.bytes.operands[path] += each * steps
+
+    def save_storages(self, path: str, tensors: Iterable[Symbolic]) -> None:
+        """Autograd saves the storages of these in a row, where it has not saved them before."""
+        for one in tensors:
             if not one.storage.held and not one.storage.saved:
                 one.storage.saved = True
                 each = one.storage.elements * width_of(one.storage.type, self.element)
-                each *= steps if one.storage.of_step else 1
-                self.saved[path] += each
-                self.masks[path] += each if one.once and one.storage.type == "bool" else 0
-        seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
-        each = sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
-        self.operands[path] += each * steps
+                if one.storage.of_step and self._steps is not None:
+                    each *= self._steps
+                self.bytes.saved[path] += each
+                self.bytes.masks[path] += each if one.once and one.storage.type == "bool" else 0
 
 
 def _in_order_of(like: Symbolic, shape: Shape) -> Shape:
