@@ -1,4 +1,4 @@
-"""Convolutional mixers: what kernels read, causal and pooled ones, bottlenecks, non-local blocks."""
+"""Convolutional mixers: what kernels read, causal and pooled ones, bottlenecks."""
 
 import pytest
 import torch
@@ -17,13 +17,12 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.non_local import NonLocal, Sagan
 from xfcost.mechanisms.residual_blocks import Bottleneck, squeezed_width
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
-KINDS = ("convnext", "conv", "bottleneck", "non_local")
+KINDS = ("convnext", "conv", "bottleneck")
 
 
 # PoolFormer ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -122,52 +121,3 @@ def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
     Bottleneck(stride=2, spatial=spatial).check(at(4, 4, dim=12))
     with pytest.raises(ComponentError, match="leaves 1×2 positions, and the shortcut 2×2"):
         Bottleneck(stride=2, spatial=spatial).check(at(3, 4, dim=12))
-
-
-# The non-local block and SAGAN's layer ────────────────────────────────────────────────────────────────────────────────
-
-
-def rows(component, place):
-    component.check(place)
-    return {row.path: row for row in component.operations(place)}
-
-
-def totals(component, place):
-    every = rows(component, place).values()
-    return tuple(sum(getattr(row, what) for row in every) for what in ("params", "macs", "attention_entries"))
-
-
-# Wang et al. 2018: SlowFast's Nonlocal module by torch's counter on meta.
-NON_LOCAL = [
-    ("res4", (14, 14), 1024, 1, 512, (2101760, 450379776, 38416)),
-    ("res4, pooled", (14, 14), 1024, 2, 512, (2101760, 266735616, 9604)),
-    ("res3", (28, 28), 512, 1, 256, (526592, 725745664, 614656)),
-    ("res3, pooled", (28, 28), 512, 2, 256, (526592, 335577088, 153664)),
-    ("spacetime, T = 4", (4, 14, 14), 1024, 1, 512, (2101760, 2273574912, 614656)),
-]
-
-
-@pytest.mark.parametrize(("sides", "dim", "pool", "width", "expected"), [row[1:] for row in NON_LOCAL])
-def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
-    component, place = NonLocal(width=width, pool=pool), at(*sides, dim=dim)
-    assert totals(component, place) == expected
-    with torch.device("meta"):
-        torch_module = ProgramModule(component, place)
-        traced = trace(torch_module.eval(), (torch.randn(1, place.grid.total, dim),))
-    assert (traced.params, traced.macs) == expected[:2]
-    assert traced.unsupported == {}
-
-
-SAGAN = [
-    ({"value_reduction": 1, "output_projection": False}, 32, 256, (81921, 385875968, 1048576)),
-    ({}, 32, 256, (32769, 100663296, 1048576)),
-    ({"value_reduction": 2, "pool": 2}, 32, 256, (81921, 125829120, 262144)),
-    ({"value_reduction": 1, "output_projection": False}, 64, 128, (20481, 2499805184, 16777216)),
-    ({}, 64, 128, (8193, 570425344, 16777216)),
-    ({"value_reduction": 2, "pool": 2}, 64, 128, (20481, 419430400, 4194304)),
-]
-
-
-@pytest.mark.parametrize(("options", "side", "dim", "expected"), SAGAN)
-def test_sagan_layers_to_the_unit(options, side, dim, expected):
-    assert totals(Sagan(**options), at(side, side, dim=dim)) == expected

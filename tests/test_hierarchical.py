@@ -82,10 +82,8 @@ def copied_pvt_v2(theirs, ours):
             weights.put(mixer.residual_norm, f"{block}.layer_norm_1")
             put_attention(mixer.inner, weights, f"{block}.attention")
             weights.put(mixer.inner.out, f"{block}.attention.proj")
-            weights.put(mlp.residual_norm, f"{block}.layer_norm_2")
-            weights.put(mlp.inner.fc1, f"{block}.mlp.dense1")
+            weights.put_mlp(mlp, *(f"{block}.{name}" for name in ("mlp.dense1", "mlp.dense2", "layer_norm_2")))
             weights.put(mlp.inner.conv, f"{block}.mlp.dwconv.dwconv")
-            weights.put(mlp.inner.fc2, f"{block}.mlp.dense2")
     weights.put(ours.head.norm, f"pvt_v2.encoder.layers.{len(stream.stages) - 1}.layer_norm")
     weights.put(ours.head.linear, "classifier")
     assert not weights
@@ -190,9 +188,9 @@ def copied_cvt(theirs, ours):
                     getattr(projection.norm, statistic).copy_(taken)
                 weights.put(projection.linear, f"{block}.attention.attention.projection_{word}")
             weights.put(mixer.inner.out, f"{block}.attention.output.dense")
-            weights.put(mlp.residual_norm, f"{block}.layernorm_after")
-            weights.put(mlp.inner.fc1, f"{block}.intermediate.dense")
-            weights.put(mlp.inner.fc2, f"{block}.output.dense")
+            weights.put_mlp(
+                mlp, *(f"{block}.{name}" for name in ("intermediate.dense", "output.dense", "layernorm_after"))
+            )
     weights.put(ours.head.norm, "layernorm")
     weights.put(ours.head.linear, "classifier")
     assert not weights

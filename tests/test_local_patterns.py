@@ -27,65 +27,52 @@ KINDS = ("sliding", "block_sparse", "blockwise", "global_local")
 at = partial(places.at, dim=8)
 
 
-def longformer(folder, length, global_tokens, **run):
-    mixer = {"kind": "sliding", "heads": 2, "window": 8, "global_tokens": global_tokens, "global_projections": True}
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
-        "residual": {"place": "post"},
-        "embed": [
-            {"kind": "token"},
-            {"kind": "position", "length": 70},
-            {"kind": "token_type", "types": 1},
-            {"kind": "norm"},
-        ],
-        "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
-        "head": {"kind": "pooler"},
-    }
-    return hf.ours_of(spec, folder, **run)
-
-
-def their_longformer():
-    return hf.theirs_of(
-        "LongformerModel", vocab_size=29, hidden_size=12, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=48, max_position_embeddings=70, type_vocab_size=1, attention_window=8, layer_norm_eps=1e-5,
-        pad_token_id=1,
-    )  # fmt: skip
-
-
-def sliding_copied(theirs, ours):
-    """Their weights into ours, every one of them; their positions begin with row 2."""
+def copied(theirs, ours, pooler, first=0):
+    """Their weights into ours, every one of them; their positions begin with row `first`."""
     weights, stream = hf.TheirWeights(theirs), ours.streams[0]
-    hf.put_embeddings(stream.embed, weights, first=2)
+    hf.put_embeddings(stream.embed, weights, first)
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        layer = f"encoder.layer.{number}."
-        weights.put(mixer.inner.global_q, f"{layer}attention.self.query_global")
-        weights.put_joined(
-            mixer.inner.global_kv, *(f"{layer}attention.self.{name}_global" for name in ("key", "value"))
-        )
+        layer, names = f"encoder.layer.{number}.", ("key", "value")
+        if hasattr(mixer.inner, "global_q"):
+            weights.put(mixer.inner.global_q, f"{layer}attention.self.query_global")
+            weights.put_joined(mixer.inner.global_kv, *(f"{layer}attention.self.{name}_global" for name in names))
         hf.put_layer(mixer, mlp, weights, layer, mixer.inner)
-    weights.put(ours.head.linear, "pooler.dense")
+    weights.put(ours.head.linear, pooler)
     assert not weights
+
+
+def alike(theirs, ours, numbers, padding, **how):
+    """Outputs, parameters and MACs of both.
+
+    Theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
+    and 2 samples.
+    """
+    architecture, live = ours
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = theirs(numbers, **how).pooler_output
+        torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
+    totals = count(architecture).totals()
+    assert totals["params"] == hf.parameters(theirs)
+    assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("global_tokens", [0, 1, 3])
 @pytest.mark.parametrize("length", [8, 64, 50])
 def test_longformer_with_their_weights(length, global_tokens, tmp_path):
-    architecture, live = longformer(tmp_path, length, global_tokens, batch=2, dtype="float64")
-    theirs = hf.scrambled(their_longformer().double())
-    sliding_copied(theirs, live.model)
-    numbers = live.inputs[0].clamp_min(2)  # 1 is padding there, and masked
+    mixer = {"kind": "sliding", "heads": 2, "window": 8, "global_tokens": global_tokens, "global_projections": True}
+    spec = hf.text_spec(mixer, length, 70, types=1) | {"head": {"kind": "pooler"}}
+    ours = hf.ours_of(spec, tmp_path, batch=2, dtype="float64")
+    theirs = hf.theirs_of_text(
+        "LongformerModel", num_attention_heads=2, max_position_embeddings=70, type_vocab_size=1, attention_window=8,
+        pad_token_id=1,
+    )  # fmt: skip
+    theirs = hf.scrambled(theirs.double())
+    copied(theirs, ours[1].model, "pooler.dense", first=2)
+    numbers = ours[1].inputs[0].clamp_min(2)  # 1 is padding there, and masked
     attends = torch.zeros_like(numbers)
     attends[:, :global_tokens] = 1
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = theirs(numbers, global_attention_mask=attends).pooler_output
-        torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-    # theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
-    # and 2 samples
-    padding = -length % 8
-    assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
+    alike(theirs, ours, numbers, -length % 8, global_attention_mask=attends)
 
 
 # transformers 5.23.0, LongformerModel of base size, 4096 tokens: FlopCounterMode over 2 (eager, on the CPU)
@@ -168,62 +155,29 @@ def test_too_few_blocks_are_full_attention():
     assert orders_at(component, at(15))["scores"] == "O(N·b·r·d)"
 
 
-def bigbird(folder, length, **run):
-    mixer = {"kind": "block_sparse", "heads": 2, "block": 4, "random_blocks": 2, "seed": 3}
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
-        "residual": {"place": "post"},
-        "embed": [{"kind": "token"}, {"kind": "position", "length": 64}, {"kind": "token_type"}, {"kind": "norm"}],
-        "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
-        "head": {"kind": "pooler"},
-    }
-    return hf.ours_of(spec, folder, **run)
-
-
-def their_bigbird():
-    """Training, without dropout: in evaluation theirs draws nothing, and reads the first block r times more."""
-    return hf.theirs_of(
-        "BigBirdModel", vocab_size=29, hidden_size=12, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=48, max_position_embeddings=64, block_size=4, num_random_blocks=2, hidden_act="gelu",
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, layer_norm_eps=1e-5,
-    ).train()  # fmt: skip
-
-
-def block_sparse_copied(theirs, ours):
-    """Their weights into ours, every one of them."""
-    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
-    hf.put_embeddings(stream.embed, weights)
-    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        hf.put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner)
-    weights.put(ours.head.linear, "pooler")
-    assert not weights
-
-
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("length", [20, 36, 40, 51])
 def test_bigbird_with_their_weights(length, attention, tmp_path, monkeypatch):
-    architecture, live = bigbird(tmp_path, length, batch=2, dtype="float64", attention=attention)
-    theirs = hf.scrambled(their_bigbird().double())
-    block_sparse_copied(theirs, live.model)
+    mixer = {"kind": "block_sparse", "heads": 2, "block": 4, "random_blocks": 2, "seed": 3}
+    spec = hf.text_spec(mixer, length, 64) | {"head": {"kind": "pooler"}}
+    ours = hf.ours_of(spec, tmp_path, batch=2, dtype="float64", attention=attention)
+    # in training, without dropout: in evaluation theirs draws nothing, and reads the first block r times more
+    theirs = hf.theirs_of_text(
+        "BigBirdModel", num_attention_heads=2, max_position_embeddings=64, block_size=4, num_random_blocks=2,
+        hidden_act="gelu", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    ).train()  # fmt: skip
+    theirs = hf.scrambled(theirs.double())
+    copied(theirs, ours[1].model, "pooler")
+    component = ours[0].streams[0].stages[0].blocks[0].parts[0].component
 
     def our_plan(self, *, from_seq_length, num_heads, **more):
-        component, blocks = architecture.streams[0].stages[0].blocks[0].parts[0].component, from_seq_length // 4
+        blocks = from_seq_length // 4
         return [np.array([component.drawn(blocks, block) for block in range(1, blocks - 1)])] * num_heads
 
     attentions = hf.transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention
     monkeypatch.setattr(attentions, "_bigbird_block_rand_mask_with_head", our_plan)
-    numbers = live.inputs[0].clamp_min(1)
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = theirs(numbers).pooler_output
-        # theirs masks by subtracting 10000
-        torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
-    totals = count(architecture).totals()
-    assert totals["params"] == hf.parameters(theirs)
-    # theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
-    # and 2 samples. 36 tokens and fewer are full attention, and not padded.
-    padding = -length % 4 if length > 36 else 0
-    assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
+    # 36 tokens and fewer are full attention, and not padded; theirs masks by subtracting 10000
+    alike(theirs, ours, ours[1].inputs[0].clamp_min(1), -length % 4 if length > 36 else 0)
 
 
 # Blockwise local attention ────────────────────────────────────────────────────────────────────────────────────────────

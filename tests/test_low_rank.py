@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import transformers_models as hf
 from places import at, total
 from specs import counted
-from strategies import counted_spec, exact, placed
-from transformers_models import transformers
+from strategies import exact, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Place
@@ -66,21 +66,6 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path):
     torch.testing.assert_close(layer(x), plain, rtol=1e-11, atol=1e-12)
 
 
-def test_linformer_package(tmp_path):
-    # linformer 0.2.3, LinformerLM(num_tokens=20000, dim=512, seq_len=2048, depth=6, heads=8, k=256): 46,745,120
-    # parameters, 66,068,676,608 MACs by FlopCounterMode.
-    # Its Q, K, V have no bias (6·3·512 here), and it has no last norm.
-    data = {
-        "input": {"kind": "tokens", "vocabulary": 20_000, "length": 2048},
-        "embed": [{"kind": "token"}, {"kind": "position"}],
-        "stages": [{"dim": 512, "depth": 6, "block": [{"kind": "low_rank", "heads": 8, "rank": 256}, {"kind": "mlp"}]}],
-        "head": {"kind": "language_model", "norm": "none", "bias": True},
-    }
-    ledger = counted_spec(data, tmp_path)
-    assert ledger.total("params") == 46_745_120 + 6 * 3 * 512
-    assert ledger.total("macs") == 66_068_676_608
-
-
 # Nyström attention ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -120,59 +105,27 @@ def test_counting_is_quick_whatever_n():
     assert sum(row.macs for row in rows) > 2**40
 
 
-def spec(n, landmarks, *, dim=12, heads=3, conv=5):
-    mixer = {"kind": "nystrom", "heads": heads, "landmarks": landmarks, "conv": conv}
-    return {
-        "input": {"kind": "tokens", "vocabulary": 31, "length": n},
-        "residual": {"place": "post"},
-        "embed": [{"kind": "token"}, {"kind": "position", "length": n + 2}, {"kind": "token_type"}, {"kind": "norm"}],
-        "stages": [{"dim": dim, "depth": 2, "block": [mixer, {"kind": "mlp", "hidden": 20}]}],
-    }
-
-
-def theirs(n, landmarks, *, heads=3, conv=5):
-    config = transformers.NystromformerConfig(
-        vocab_size=31, hidden_size=12, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=20,
-        max_position_embeddings=n, num_landmarks=landmarks, segment_means_seq_len=n, conv_kernel_size=conv,
-        hidden_act="gelu",
-    )  # fmt: skip
-    torch.manual_seed(0)
-    return transformers.NystromformerModel(config).eval().requires_grad_(requires_grad=False)
+def nystrom_copied(theirs, ours):
+    """Their weights into ours, every one of them; ours takes the first positions, theirs begin at the third."""
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    hf.put_embeddings(stream.embed, weights, first=2)
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        layer = f"encoder.layer.{number}."
+        weights.put(mixer.inner.conv, f"{layer}attention.self.conv")
+        hf.put_layer(mixer, mlp, weights, layer, mixer.inner)
+    assert not weights
 
 
 @pytest.mark.parametrize(("n", "landmarks"), [(16, 4), (8, 8)])
-def test_outputs_are_transformers_s(n, landmarks, tmp_path):
+def test_nystromformer_with_their_weights(n, landmarks, tmp_path):
     # One head and one sample: transformers starts its iteration from the largest column sum of all heads and samples.
-    model = theirs(n, landmarks, heads=1).double()
-    ours = build(placed(spec(n, landmarks, heads=1), tmp_path), "cpu").model.double()
-    copy_weights(model, ours)
-    numbers = torch.arange(n)[None] % 31
-    mine, other = ours(numbers), model(numbers).last_hidden_state
-    torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
-
-
-def copy_weights(theirs, ours):
-    """Theirs into ours, by place; the norms' ε too, which costs nothing."""
-    stream = ours.streams[0]
-    token, position, kind, norm = stream.embed
-    token.lookup.weight.copy_(theirs.embeddings.word_embeddings.weight)
-    kind.lookup.weight.copy_(theirs.embeddings.token_type_embeddings.weight)
-    # ours takes the first rows, theirs begins at the third
-    position.table.weight.copy_(theirs.embeddings.position_embeddings.weight.roll(-2, 0))
-    norm.norm.load_state_dict(theirs.embeddings.LayerNorm.state_dict())
-    norm.norm.eps = theirs.embeddings.LayerNorm.eps
-    for block, layer in zip(stream.stages[0].run, theirs.encoder.layer, strict=True):
-        attention, mlp = block
-        mine, other = attention.inner, layer.attention.self
-        mine.qkv.weight.copy_(torch.cat([part.weight for part in (other.query, other.key, other.value)]))
-        mine.qkv.bias.copy_(torch.cat([part.bias for part in (other.query, other.key, other.value)]))
-        mine.conv.weight.copy_(other.conv.weight)
-        mine.out.load_state_dict(layer.attention.output.dense.state_dict())
-        mlp.inner.fc1.load_state_dict(layer.intermediate.dense.state_dict())
-        mlp.inner.fc2.load_state_dict(layer.output.dense.state_dict())
-        for sub, norm_theirs in ((attention, layer.attention.output.LayerNorm), (mlp, layer.output.LayerNorm)):
-            sub.residual_norm.load_state_dict(norm_theirs.state_dict())
-            sub.residual_norm.eps = norm_theirs.eps
+    mixer = {"kind": "nystrom", "heads": 1, "landmarks": landmarks, "conv": 5}
+    ours = hf.ours_of(hf.text_spec(mixer, n, n + 2, hidden=20), tmp_path, dtype="float64")
+    theirs = hf.theirs_of_text(
+        "NystromformerModel", num_attention_heads=1, intermediate_size=20, max_position_embeddings=n,
+        num_landmarks=landmarks, segment_means_seq_len=n, conv_kernel_size=5, hidden_act="gelu",
+    )  # fmt: skip
+    hf.compare(theirs, ours, nystrom_copied, hf.last_state, tolerance=1e-9)
 
 
 # Memory-compressed attention ──────────────────────────────────────────────────────────────────────────────────────────

@@ -161,9 +161,8 @@ def test_an_alias_is_its_target_word_for_word(alias, target):
 # Models of public packages as specs: their parameters and MACs to the unit, or what sets them apart by name ───────────
 #
 # Their figures: parameters of the module; half of what torch's FlopCounterMode counts (torch 2.13) at the length given.
-# Tests of mechanisms hold further packages: performer-pytorch (test_state_spaces.py), linformer (test_low_rank.py),
-# routing-transformer and sinkhorn-transformer (presets `routing-lm`, `sinkhorn-lm`), compressive-transformer-pytorch
-# (test_relative.py), axial-attention (test_axial.py).
+# Further packages: routing-transformer and sinkhorn-transformer are presets (`routing-lm`, `sinkhorn-lm`); tests of
+# mechanisms hold compressive-transformer-pytorch (test_relative.py) and axial-attention (test_axial.py).
 
 N, D, LAYERS, WORDS = 2048, 512, 6, 20_000
 POSITION = {"kind": "position"}
@@ -232,6 +231,23 @@ PACKAGES = {
             {"kind": "mlp"}, head={"kind": "language_model", "bias": True},
         ),
         39_479_840 - LAYERS * D - (16 + 128) * D, 60_437_823_488,
+    ),
+    "performer-pytorch 1.1.4, PerformerLM(20000, 2048, dim=512, depth=6, heads=8, nb_features=256)": (
+        language_model(
+            {
+                "kind": "kernel", "heads": 8, "features": {"kind": "random", "count": 256}, "projection_bias": False,
+            },
+            {"kind": "mlp"}, position=POSITION, head={"kind": "language_model", "bias": True},
+        ),
+        40_451_616, 66_093_842_432,
+    ),
+    # Its Q, K, V have no bias, and it has no last norm.
+    "linformer 0.2.3, LinformerLM(20000, dim=512, seq_len=2048, depth=6, heads=8, k=256)": (
+        language_model(
+            {"kind": "low_rank", "heads": 8, "rank": 256}, {"kind": "mlp"}, position=POSITION,
+            head={"kind": "language_model", "norm": "none", "bias": True},
+        ),
+        46_745_120 + LAYERS * 3 * D, 66_068_676_608,
     ),
     # On 2048 vectors. Its W_O has a bias, which is not in the spec.
     "nystrom-attention 0.0.14, Nystromformer(dim=512, depth=6, heads=8, num_landmarks=256)": (

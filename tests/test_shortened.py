@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import places
 from specs import counted
 from strategies import counted_spec, placed
-from transformers_models import TheirWeights, compare, ours_of, scrambled, theirs_of, transformers
+from transformers_models import TheirWeights, compare, last_state, ours_of, scrambled, theirs_of, transformers
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Residual
@@ -93,9 +93,7 @@ def copied_layer(weights: TheirWeights, block: str, number: int, mixer: Any, mlp
     inner.types.weight.copy_(weights.take(f"{theirs}seg_embed").flatten(1))
     weights.put(inner.out, f"{theirs}post_proj")
     weights.put(mixer.residual_norm, f"{theirs}layer_norm")
-    weights.put(mlp.inner.fc1, f"{layer}ffn.linear_1")
-    weights.put(mlp.inner.fc2, f"{layer}ffn.linear_2")
-    weights.put(mlp.residual_norm, f"{layer}ffn.layer_norm")
+    weights.put_mlp(mlp, *(f"{layer}ffn.{name}" for name in ("linear_1", "linear_2", "layer_norm")))
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -125,10 +123,6 @@ def test_funnel_and_its_decoder_with_their_weights(length: int, options: dict[st
     spec["stages"].append(decoder(**options))
     ours = ours_of(spec, tmp_path, batch=2, dtype="float64")
     compare(theirs_funnel(decoder=2, **options), ours, funnel_copied, last_state, tolerance=1e-6)
-
-
-def last_state(model: nn.Module, tokens: Tensor) -> Tensor:
-    return model(tokens).last_hidden_state
 
 
 # Conformer ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -183,9 +177,8 @@ def conformer_copied(block: nn.Module, theirs: nn.Module) -> None:
     weights = TheirWeights(theirs)
     first, attention, convolution, second, last = block
     for ours, number in ((first, 1), (second, 2)):
-        weights.put(ours.residual_norm, f"norm_feed_forward{number}")
-        weights.put(ours.inner.fc1, f"feed_forward{number}.linear1")
-        weights.put(ours.inner.fc2, f"feed_forward{number}.linear2")
+        theirs_of_it = f"feed_forward{number}"
+        weights.put_mlp(ours, f"{theirs_of_it}.linear1", f"{theirs_of_it}.linear2", f"norm_{theirs_of_it}")
     weights.put(attention.residual_norm, "norm_self_att")
     weights.put(attention.inner.q, "self_attn.q_proj")
     weights.put(attention.inner.out, "self_attn.o_proj")

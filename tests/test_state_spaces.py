@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import places
-from modules import Call
+from modules import Call, noise
 from specs import counted
-from strategies import as_yaml, counted_spec, exact
+from strategies import as_yaml, exact
 from transformers_models import parameters
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
@@ -235,10 +235,6 @@ def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None
     return module
 
 
-def noise(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
     # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
@@ -305,18 +301,3 @@ def test_what_the_note_says_of_the_price_is_so() -> None:
             rows = Kernel(heads=2, features=features).operations(spot(n))
             mine = sum(row.macs for row in rows if row.path in ("project", "state", "read"))
             assert (mine < 2 * n * n * 8) == (n > least)
-
-
-def test_performer_pytorch(tmp_path: Path) -> None:
-    # performer-pytorch 1.1.4, PerformerLM(num_tokens=20000, dim=512, depth=6, heads=8, nb_features=256), not causal:
-    # 40,451,616 parameters and 66,093,842,432 MACs by FlopCounterMode.
-    mixer = {"kind": "kernel", "heads": 8, "features": {"kind": "random", "count": 256}, "projection_bias": False}
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": 20_000, "length": 2048},
-        "embed": [{"kind": "token"}, {"kind": "position"}],
-        "stages": [{"dim": 512, "depth": 6, "block": [mixer, {"kind": "mlp"}]}],
-        "head": {"kind": "language_model", "bias": True},
-    }
-    ledger = counted_spec(spec, tmp_path)
-    assert ledger.total("params") == 40_451_616
-    assert ledger.total("macs") == 66_093_842_432

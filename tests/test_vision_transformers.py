@@ -120,9 +120,7 @@ def copied_v2_block(block: Any, weights: TheirWeights, prefix: str) -> None:
     weights.put(window.cpb.fc2, f"{its}continuous_position_bias_mlp.2")
     weights.put(window.out, f"{prefix}attention.output.dense")
     weights.put(mixer.residual_norm, f"{prefix}layernorm_before")  # theirs keep V1's names; it stands after
-    weights.put(mlp.inner.fc1, f"{prefix}intermediate.dense")
-    weights.put(mlp.inner.fc2, f"{prefix}output.dense")
-    weights.put(mlp.residual_norm, f"{prefix}layernorm_after")
+    weights.put_mlp(mlp, *(f"{prefix}{name}" for name in ("intermediate.dense", "output.dense", "layernorm_after")))
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])

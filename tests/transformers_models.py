@@ -110,6 +110,30 @@ class TheirWeights(dict[str, Tensor]):
         for kind, parameter in module.named_parameters(recurse=False):
             parameter.copy_(torch.cat([self.take(f"{name}.{kind}") for name in names]))
 
+    def put_mlp(self, mlp: Any, hidden: str, out: str, norm: str) -> None:
+        """A feed-forward network of two maps, and its norm."""
+        for module, name in ((mlp.inner.fc1, hidden), (mlp.inner.fc2, out), (mlp.residual_norm, norm)):
+            self.put(module, name)
+
+
+def text_spec(
+    mixer: dict[str, Any], length: int, positions: int, *, types: int = 2, hidden: int = 48
+) -> dict[str, Any]:
+    """Two layers of width 12 with norms behind their sums, over 29 words: BERT's shape around any mixer."""
+    embed = [{"kind": "token"}, {"kind": "position", "length": positions}, {"kind": "token_type", "types": types}]
+    return {
+        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
+        "residual": {"place": "post"},
+        "embed": [*embed, {"kind": "norm"}],
+        "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp", "hidden": hidden}]}],
+    }
+
+
+def theirs_of_text(name: str, **settings: Any) -> nn.Module:
+    """Theirs of that shape."""
+    sizes = {"vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "intermediate_size": 48}
+    return theirs_of(name, **sizes | {"layer_norm_eps": 1e-5} | settings)
+
 
 def put_embeddings(embed: Any, weights: TheirWeights, first: int = 0) -> None:
     """Tokens, positions, token types and the norm over them; their positions begin with row `first`."""
@@ -125,9 +149,7 @@ def put_layer(mixer: Any, mlp: Any, weights: TheirWeights, layer: str, attention
     weights.put_joined(attention.qkv, *(f"{layer}attention.self.{name}" for name in ("query", "key", "value")))
     weights.put(attention.out, f"{layer}attention.output.dense")
     weights.put(mixer.residual_norm, f"{layer}attention.output.LayerNorm")
-    weights.put(mlp.inner.fc1, f"{layer}intermediate.dense")
-    weights.put(mlp.inner.fc2, f"{layer}output.dense")
-    weights.put(mlp.residual_norm, f"{layer}output.LayerNorm")
+    weights.put_mlp(mlp, f"{layer}intermediate.dense", f"{layer}output.dense", f"{layer}output.LayerNorm")
 
 
 # Where a tensor of ours stands in their models.
@@ -171,6 +193,10 @@ def logits(model: nn.Module, *inputs: Tensor) -> Tensor:
 
 def logits_uncached(model: nn.Module, *inputs: Tensor) -> Tensor:
     return model(*inputs, use_cache=False).logits
+
+
+def last_state(model: nn.Module, *inputs: Tensor) -> Tensor:
+    return model(*inputs).last_hidden_state
 
 
 def alike(
