@@ -1,5 +1,8 @@
 """Modules that several tests of the live accounts share."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +18,19 @@ class Call(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.function(*inputs)
+
+
+class Module(nn.Module):
+    """A function of the module itself and its inputs, with layers, parameters and what else it reads of itself."""
+
+    def __init__(self, function: Callable[..., Any], **parts: Any) -> None:
+        super().__init__()
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *inputs: Any, **more: Any) -> Any:
+        return self.function(self, *inputs, **more)
 
 
 class Holder(nn.Module):

@@ -7,18 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from modules import Module
+
 D = 8
 
 
-class Module(nn.Module):
-    """A function of x and a linear map."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.function, self.linear = function, nn.Linear(D, D)
-
-    def forward(self, *x: Tensor) -> Tensor:
-        return self.function(self.linear, *x)
+def mapping(function: Callable[..., Tensor]) -> nn.Module:
+    """A function of a linear map and x."""
+    return Module(lambda self, *x: function(self.linear, *x), linear=nn.Linear(D, D))
 
 
 SEQUENCE, IMAGE = (1, 6, D), (1, 3, 8, 8)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from modules import Call
+from modules import Call, Module
 
-SOFTMAX, NORM, LSTM, GRU, SIGMOID, TANH = 5, 5, 27, 18, 3, 5
+SOFTMAX, NORM, LSTM, GRU, TANH = 5, 5, 27, 18, 5
 
 
 class Network(NamedTuple):
@@ -41,53 +41,36 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.transpose(-2, -1)).softmax(-1) @ v
 
 
-class TalkingHeads(nn.Module):
+def talking_heads(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Scores of 3 heads, mixed by a learned map before and after the softmax (Shazeer et al. 2020)."""
-
-    def __init__(self):
-        super().__init__()
-        self.before, self.after = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = self.before((q @ k.mT).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return self.after(scores.softmax(-1).permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v
+    scores = self.before((q @ k.mT).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    return self.after(scores.softmax(-1).permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v
 
 
-class SoftmaxOverClasses(nn.Module):
+def softmax_over_classes(self: Any, x: Tensor) -> Tensor:
     """Attention, and a map of the same size whose classes are chosen by a softmax: no attention."""
-
-    def __init__(self):
-        super().__init__()
-        self.map = nn.Linear(8, 8, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
-        weights = (heads @ heads.mT).softmax(-1)
-        return self.map((weights @ heads).transpose(1, 2).flatten(2)).softmax(-1)
+    heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+    weights = (heads @ heads.mT).softmax(-1)
+    return self.map((weights @ heads).transpose(1, 2).flatten(2)).softmax(-1)
 
 
-class DroppedResult(nn.Module):
-    """An auxiliary head whose result nobody reads."""
-
-    def __init__(self):
-        super().__init__()
-        self.head, self.auxiliary = nn.Linear(4, 2, bias=False), nn.Linear(4, 3, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.auxiliary(x)
-        return self.head(x)
+def headed(function: Callable[..., Any]) -> Callable[[], nn.Module]:
+    """A head, and an auxiliary one, as `function` uses them."""
+    return lambda: Module(function, head=nn.Linear(4, 2, bias=False), auxiliary=nn.Linear(4, 3, bias=False))
 
 
-class Auxiliary(DroppedResult):
-    """The same, returning both, nested."""
+def dropped_result(self: Any, x: Tensor) -> Tensor:
+    """Nobody reads what the auxiliary head gives."""
+    self.auxiliary(x)
+    return self.head(x)
 
-    def forward(self, x: Tensor) -> dict[str, Any]:
-        return {"out": self.head(x), "auxiliary": [self.auxiliary(x), None]}
+
+def nested_results(self: Any, x: Tensor) -> dict[str, Any]:
+    return {"out": self.head(x), "auxiliary": [self.auxiliary(x), None]}
 
 
-class ReturnsNothing(DroppedResult):
-    def forward(self, x: Tensor) -> None:
-        self.head(x)
+def no_result(self: Any, x: Tensor) -> None:
+    self.head(x)
 
 
 class Square(torch.autograd.Function):
@@ -102,18 +85,12 @@ class Square(torch.autograd.Function):
         raise NotImplementedError
 
 
-class Loop(nn.Module):
+def loop(self: Any, x: Tensor) -> Tensor:
     """One cell in a loop over 6 steps, some of it without gradients."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.Linear(4, 4, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for _ in range(6):
-            with torch.no_grad():
-                x = self.cell(x).relu()
-        return x
+    for _ in range(6):
+        with torch.no_grad():
+            x = self.cell(x).relu()
+    return x
 
 
 def encoder(*, training: bool) -> nn.Module:
@@ -240,24 +217,31 @@ NETWORKS: dict[str, Network] = {
     ),
     # as above with 3 heads, and two maps of 3 products for each of 2·5·7 pairs
     "talking heads": Network(
-        TalkingHeads, ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)),
+        lambda: Module(talking_heads, before=nn.Linear(3, 3, bias=False), after=nn.Linear(3, 3, bias=False)),
+        ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)),
         {"macs": 210 * 8 + 2 * 210 * 3, "attention_entries": 210},
     ),
     # 2 heads of 5·5
     "a softmax over classes is no attention": Network(
-        SoftmaxOverClasses, ((1, 5, 8),), {"macs": 50 * 8 + 5 * 64, "attention_entries": 50}
+        lambda: Module(softmax_over_classes, map=nn.Linear(8, 8, bias=False)), ((1, 5, 8),),
+        {"macs": 50 * 8 + 5 * 64, "attention_entries": 50}
     ),
     "a softmax of projected inputs is no attention": Network(
         lambda: nn.Sequential(nn.Linear(4, 3, bias=False), nn.Softmax(-1)),
         ((5, 4),),
         {"macs": 60, "flops": 120 + 15 * SOFTMAX, "attention_entries": 0},
     ),
-    "dropped result": Network(DroppedResult, ((5, 4),), {"macs": 5 * (8 + 12), "flops": 10 * 20, "params": 20}),
-    "auxiliary head": Network(Auxiliary, ((5, 4),), {"macs": 5 * (8 + 12), "flops": 10 * 20, "params": 20}),
-    "returns nothing": Network(ReturnsNothing, ((5, 4),), {"macs": 5 * 8, "flops": 80, "params": 20}),
+    **{
+        name: Network(headed(function), ((5, 4),), {"macs": 5 * (8 + 12), "flops": 10 * 20, "params": 20})
+        for name, function in (("dropped result", dropped_result), ("auxiliary head", nested_results))
+    },
+    "returns nothing": Network(headed(no_result), ((5, 4),), {"macs": 5 * 8, "flops": 80, "params": 20}),
     "autograd function": call(Square.apply, (3, 4), macs=36, flops=72),
     # 6 steps of 3·16 products and 12 ReLUs
-    "loop": Network(Loop, ((3, 4),), {"macs": 6 * 48, "flops": 6 * (96 + 12), "params": 16}),
+    "loop": Network(
+        lambda: Module(loop, cell=nn.Linear(4, 4, bias=False)), ((3, 4),),
+        {"macs": 6 * 48, "flops": 6 * (96 + 12), "params": 16},
+    ),
     # 8 · 3 reals: n/2 complex numbers, 5·⌈log₂ n⌉ each, there and back
     "real Fourier transform": call(
         lambda x: torch.fft.irfft(torch.fft.rfft(x)), (3, 8), macs=0, flops=2 * 3 * 5 * 4 * 3

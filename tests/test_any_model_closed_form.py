@@ -5,7 +5,7 @@ import shutil
 from functools import partial
 from math import isqrt
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 import xfcost
 from any_models import Attention
+from modules import Call, Module
 from polynomials import read
 from strategies import as_yaml
 from xfcost.counting.fitted import CountedSizes, closed_form
@@ -49,15 +50,9 @@ class Windows(nn.Module):
         return self.attention(padded.view(-1, self.side, 8))
 
 
-class ClosedFormHalves(nn.Module):
+def largest_power_of_two(self: Any, x: Tensor) -> Tensor:
     """A map of the tokens up to the largest power of two: no polynomial."""
-
-    def __init__(self):
-        super().__init__()
-        self.map = nn.Linear(8, 8, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.map(x[:, : 2 ** (x.shape[1].bit_length() - 1)])
+    return self.map(x[:, : 2 ** (x.shape[1].bit_length() - 1)])
 
 
 class Grid(nn.Module):
@@ -142,35 +137,21 @@ def test_periods_and_sizes(module, shape, N, expected):
 
 
 def test_what_is_no_polynomial_is_said():
-    ledger = analyzed(ClosedFormHalves(), 100)
+    ledger = analyzed(Module(largest_power_of_two, map=nn.Linear(8, 8, bias=False)), 100)
     assert form(ledger).macs is None
     assert [row.order for row in ledger.rows] == [None]
 
 
 def test_a_window_that_is_not_full_is_counted_at_smaller_sizes():
-    class Clipped(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = Attention()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.attention(x[:, -100:])
-
-    found = form(analyzed(Clipped(), 90))
+    clipped = Module(lambda self, x: self.attention(x[:, -100:]), attention=Attention())
+    found = form(analyzed(clipped, 90))
     assert (found.macs, max(found.sizes)) == ("16·N² + 256·N", 90)
-    assert form(analyzed(Clipped(), 120)).macs == str(16 * 100**2 + 256 * 100)
+    assert form(analyzed(clipped, 120)).macs == str(16 * 100**2 + 256 * 100)
 
 
 def test_a_limit_of_positions_is_kept():
-    class Positions(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.map, self.table = nn.Linear(8, 8, bias=False), nn.Parameter(torch.zeros(64, 8))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.map(x) + self.table[: x.shape[1]]
-
-    found = form(analyzed(Positions(), 64))
+    parts = {"map": nn.Linear(8, 8, bias=False), "table": nn.Parameter(torch.zeros(64, 8))}
+    found = form(analyzed(Module(lambda self, x: self.map(x) + self.table[: x.shape[1]], **parts), 64))
     assert (found.macs, max(found.sizes), found.growth["factor"]) == ("64·N", 64, 0.5)
 
 
@@ -376,12 +357,10 @@ def test_evaluated_ledgers_are_those_that_would_be_counted(tmp_path, attention):
         assert [row.core for row in along.ledger(N).rows] == [row.core for row in ledger_at(N).rows]
 
 
-class Padded(nn.Module):
+def in_padded_windows(x: torch.Tensor) -> torch.Tensor:
     """Attention in windows of 6, padded up."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 6)).unflatten(1, (-1, 6))
-        return x @ x.transpose(2, 3)
+    x = nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 6)).unflatten(1, (-1, 6))
+    return x @ x.transpose(2, 3)
 
 
 def along(module, shape, own):
@@ -396,21 +375,19 @@ def along(module, shape, own):
 
 
 def test_where_no_polynomial_fits_every_size_is_counted():
-    found, sizes = along(Padded(), lambda N: (1, N, 4), 12)
+    found, sizes = along(Call(in_padded_windows), lambda N: (1, N, 4), 12)
     assert not found.evaluated
     assert [found.ledger(N).total("macs") for N in (12, 13, 18, 1000)] == [288, 432, 432, 24048]
     assert 1000 in sizes
 
 
-class Doubles(nn.Module):
+def twice_as_wide(x: torch.Tensor) -> torch.Tensor:
     """A product that is twice as wide from 300 tokens on."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ torch.empty(4, 4 if x.shape[1] < 300 else 8, device=x.device)
+    return x @ torch.empty(4, 4 if x.shape[1] < 300 else 8, device=x.device)
 
 
 def test_polynomials_end_where_a_count_does_not_meet_them():
-    found, sizes = along(Doubles(), lambda N: (1, N, 4), 40)
+    found, sizes = along(Call(twice_as_wide), lambda N: (1, N, 4), 40)
     assert found.evaluated
     before = len(sizes)
     assert found.ledger(150).total("macs") == 150 * 16
@@ -419,28 +396,24 @@ def test_polynomials_end_where_a_count_does_not_meet_them():
     assert len(sizes) == before + 1
 
 
-class AlongHalves(nn.Module):
+def halves(x: torch.Tensor) -> torch.Tensor:
     """Even numbers of tokens alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.reshape(1, 2, -1, 4) @ x.reshape(1, 2, -1, 4).transpose(2, 3)
+    return x.reshape(1, 2, -1, 4) @ x.reshape(1, 2, -1, 4).transpose(2, 3)
 
 
-class Squares(nn.Module):
+def on_squares(x: torch.Tensor) -> torch.Tensor:
     """Square grids alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        side = int(x.shape[1] ** 0.5)
-        return x.reshape(1, side, side, 4) @ x.new_empty(4, 4)
+    side = int(x.shape[1] ** 0.5)
+    return x.reshape(1, side, side, 4) @ x.new_empty(4, 4)
 
 
 def test_the_sizes_at_which_a_module_runs():
-    halves, squares = along(AlongHalves(), lambda N: (1, N, 4), 16)[0], along(Squares(), lambda N: (1, N, 4), 16)[0]
-    assert (halves.axis.grain, halves.axis.squares) == (2, False)
-    assert halves.ledger(100).total("macs") == 2 * 50 * 50 * 4
+    even, squares = (along(Call(one), lambda N: (1, N, 4), 16)[0] for one in (halves, on_squares))
+    assert (even.axis.grain, even.axis.squares) == (2, False)
+    assert even.ledger(100).total("macs") == 2 * 50 * 50 * 4
     assert (squares.axis.grain, squares.axis.squares) == (1, True)
     assert squares.ledger(10000).total("macs") == 160000
-    for found in (halves, squares):
+    for found in (even, squares):
         with pytest.raises(XfcostError):
             found.ledger(99)
 
@@ -451,7 +424,9 @@ class NeverFits:
     title, weights = "Padded", None
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
-        ledger = module_ledger(Padded(), (torch.empty(1, lengths.tokens or 1, 4, device="meta"),), trace=False)
+        ledger = module_ledger(
+            Call(in_padded_windows), (torch.empty(1, lengths.tokens or 1, 4, device="meta"),), trace=False
+        )
         metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
         return msgspec.structs.replace(ledger, metadata=metadata)
 

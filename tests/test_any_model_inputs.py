@@ -25,7 +25,7 @@ from torch.utils.flop_counter import flop_registry
 
 import xfcost
 from any_models import TOKENS, Cache, Model, Pair, Takes, X
-from modules import Call
+from modules import Call, Module
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model import run as runs
 from xfcost.torch_models.any_model.inputs import Lengths, supposed_input
@@ -198,15 +198,9 @@ ELSEWHERE_X = torch.ones(2, 4)
 MAP = 2 * 16
 
 
-class Runs(nn.Module):
+def mapping(function):
     """A map, and what `function` does with it."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.map, self.function = nn.Linear(4, 4), function
-
-    def forward(self, x: Tensor):
-        return self.function(self.map, x)
+    return Module(lambda self, x: function(self.map, x), map=nn.Linear(4, 4))
 
 
 def in_a_thread(given, x):
@@ -261,7 +255,7 @@ def items(given, x):
     ids=["thread", "threads", "pool", "generator", "map", "fork"],
 )
 def test_it_is_counted(function, macs):
-    ledger = xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    ledger = xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
     assert ledger.total("macs") == macs
     assert next(row.component for row in ledger.rows if row.params) == "map"
 
@@ -277,19 +271,19 @@ def test_a_pool_that_was_there_before(pool):
     def function(given, x):
         return pool.submit(given, x)
 
-    ledger = xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    ledger = xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
     assert ledger.total("macs") == MAP
 
 
 def test_a_pool_out_of_sight_is_named(pool):
     # its `submit` was looked up before the run
-    assert xfcost.analyze(Runs(pool.submit), example_inputs=ELSEWHERE_X, trace=False).module.uncounted == {
+    assert xfcost.analyze(mapping(pool.submit), example_inputs=ELSEWHERE_X, trace=False).module.uncounted == {
         "map in another thread": 1
     }
 
 
 def test_training_names_what_threads_save(pool):
-    module = Runs(lambda given, x: pool.submit(given, x).result())
+    module = mapping(lambda given, x: pool.submit(given, x).result())
     ledger = xfcost.analyze(module, example_inputs=ELSEWHERE_X, trace=False, mode="train")
     assert (ledger.total("macs"), ledger.total("backward_macs")) == (MAP, MAP)
     assert ledger.module.uncounted == {"saved activations of another thread": 1}
@@ -298,15 +292,14 @@ def test_training_names_what_threads_save(pool):
 def test_attention_in_two_threads_leaves_torch_as_it_was():
     before = nn.functional.has_torch_function
 
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-
-        def forward(self, x: Tensor):
-            return in_workers(lambda x: self.attention(x, x, x)[0], x)
-
-    ledger = xfcost.analyze(Two(), example_inputs=ELSEWHERE_X[None], trace=False)
+    ledger = xfcost.analyze(
+        Module(
+            lambda self, x: in_workers(lambda x: self.attention(x, x, x)[0], x),
+            attention=nn.MultiheadAttention(4, 2, batch_first=True),
+        ),
+        example_inputs=ELSEWHERE_X[None],
+        trace=False,
+    )
     assert ledger.total("macs") == 3 * (2 * 4 * 16 + 2 * 2 * 2 * 4)
     assert nn.functional.has_torch_function is before
     assert threading.Thread.start.__module__ == "threading"
@@ -319,7 +312,7 @@ def test_a_generator_without_an_end_is_named(monkeypatch):
         while True:
             yield given(x)
 
-    ledger = xfcost.analyze(Runs(endless), example_inputs=ELSEWHERE_X, trace=False)
+    ledger = xfcost.analyze(mapping(endless), example_inputs=ELSEWHERE_X, trace=False)
     assert ledger.module.uncounted == {"a generator after 5 items": 1}
     assert ledger.total("macs") >= 5 * MAP
 
@@ -330,16 +323,16 @@ def test_an_asynchronous_forward_is_refused():
         return given(x)
 
     with pytest.raises(UsageError):
-        xfcost.analyze(Runs(later), example_inputs=ELSEWHERE_X, trace=False)
+        xfcost.analyze(mapping(later), example_inputs=ELSEWHERE_X, trace=False)
 
 
 def test_a_branch_counts_as_it_is_taken():
     def function(given, x):
         return torch.cond(x.sum() > 0, lambda v: given(given(v)), given, (x,))
 
-    ledger = xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    ledger = xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
     assert (ledger.total("macs"), ledger.module.tensors) == (2 * MAP, "real")
-    assert xfcost.analyze(Runs(function), example_inputs=-ELSEWHERE_X, trace=False).total("macs") == MAP
+    assert xfcost.analyze(mapping(function), example_inputs=-ELSEWHERE_X, trace=False).total("macs") == MAP
 
 
 def test_every_turn_of_a_loop_counts():
@@ -348,7 +341,9 @@ def test_every_turn_of_a_loop_counts():
     def function(given, x):
         return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, given(v)), (torch.tensor(0), x))[1]
 
-    assert xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True).total("macs") == 3 * MAP
+    assert (
+        xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True).total("macs") == 3 * MAP
+    )
 
 
 # A module that was analyzed is as it was, and one that does not run gives one message with the user's own line ────────

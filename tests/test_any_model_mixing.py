@@ -13,25 +13,13 @@ from torch.nn import functional as F
 import xfcost
 from followed import run_followed
 from helpers import error_of, xf
+from modules import Module
 from ownership_cases import D, attention, window_mask
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model import mixing
 from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.timing.devices import threads_set
-
-
-class Module(nn.Module):
-    """A function of the module itself and its inputs."""
-
-    def __init__(self, function: Callable[..., Any], **children: nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        for name, child in children.items():
-            self.add_module(name, child)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(self, *args, **kwargs)
 
 
 def linear() -> nn.Linear:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import xfcost
-from test_any_model_mixing import Module, kinds
+from modules import Module
+from test_any_model_mixing import kinds
 
 D = 8
 
@@ -208,16 +209,10 @@ def time_mixing(self: Any, x: Tensor) -> Tensor:
     return self.out(torch.stack(outputs, 1))
 
 
-class Induced(nn.Module):
+def induced(self: Any, x: Tensor, y: Tensor) -> Tensor:
     """Set Transformer: queries read the keys, heads lying in the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query, self.key = nn.Linear(D, D), nn.Linear(D, D)
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        query, key = (torch.cat(one.split(D // 2, -1), 0) for one in (self.query(x), self.key(y)))
-        return torch.cat((query + attended(query, key, key)).split(len(x), 0), -1)
+    query, key = (torch.cat(one.split(D // 2, -1), 0) for one in (self.query(x), self.key(y)))
+    return torch.cat((query + attended(query, key, key)).split(len(x), 0), -1)
 
 
 def perceiver(attend: Callable[..., Tensor]) -> Module:
@@ -378,7 +373,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
     "tokens that read few learned ones, which read them": (
         Module(
             lambda self, x: self.down(x, self.up(self.points[0], x)), points=nn.ParameterList([torch.randn(1, 5, D)]),
-            up=Induced(), down=Induced(),
+            **{name: Module(induced, query=nn.Linear(D, D), key=nn.Linear(D, D)) for name in ("up", "down")},
         ),
         TOKENS, core("global", 64, "up.") + core("global", 5, "down."),
     ),

@@ -3,6 +3,7 @@
 import json
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 import xfcost
 from any_models import TOKENS, Model, two_blocks
 from helpers import report_text, stdout_of, table_of, xf
+from modules import Call, Module
 from repositories import spec as spec_of
 from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.runs import make_run
@@ -43,19 +45,13 @@ def timed(model: nn.Module, *inputs, **more):
     return module_ledger(model, inputs, trace=False, **how, **more)
 
 
-class TwiceTurned(nn.Module):
+def twice_turned(self: Any, x: Tensor) -> Tensor:
     """A map that runs twice, a copy, and a view."""
-
-    def __init__(self):
-        super().__init__()
-        self.map = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.map(self.map(x).clone()).mT
+    return self.map(self.map(x).clone()).mT
 
 
 def test_every_operation_takes_its_ticks():
-    ledger = timed(TwiceTurned(), torch.ones(3, 4))
+    ledger = timed(Module(twice_turned, map=nn.Linear(4, 4)), torch.ones(3, 4))
     # a clock is read before and after each kernel: a second each
     assert {row.path: (row.seconds, row.figure("calls")) for row in ledger.rows} == {
         "map.addmm": (2.0, 2), "clone": (1.0, 1)
@@ -139,14 +135,13 @@ def test_a_cache_among_the_inputs_does_not_grow_from_call_to_call():
         def __init__(self):
             self.keys = torch.ones(2, 4)
 
-    class Reads(nn.Module):
-        def forward(self, x: Tensor, cache: Cache) -> Tensor:
-            cache.keys = torch.cat([cache.keys, x])
-            assert len(cache.keys) == 3
-            return cache.keys @ x.mT
+    def reads(x: Tensor, cache: Cache) -> Tensor:
+        cache.keys = torch.cat([cache.keys, x])
+        assert len(cache.keys) == 3
+        return cache.keys @ x.mT
 
     cache = Cache()
-    assert timed(Reads(), torch.ones(1, 4), cache).timing.runs == 3
+    assert timed(Call(reads), torch.ones(1, 4), cache).timing.runs == 3
     assert len(cache.keys) == 2
 
 
@@ -180,14 +175,13 @@ def test_no_such_device():
 
 
 def test_a_module_that_runs_on_meta_and_not_there():
-    class Big(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            if not x.is_meta:
-                raise ValueError("not here")
-            return x @ x.mT
+    def big(x: Tensor) -> Tensor:
+        if not x.is_meta:
+            raise ValueError("not here")
+        return x @ x.mT
 
     with pytest.raises(UsageError, match="ValueError: not here"):
-        timed(Big(), torch.ones(3, 4))
+        timed(Call(big), torch.ones(3, 4))
 
 
 def test_timing_the_command():

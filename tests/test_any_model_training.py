@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from any_models import Attention, Pair
+from modules import Module
 from specs import WHOLE, architecture_of, thinned
 from xfcost.api.accounts import module_account, module_run, named_module
 from xfcost.api.analysis import account_options
@@ -24,16 +25,9 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import train
 
 
-class Calls(nn.Module):
+def two_maps(function):
     """Two maps of width 4, and what `function` makes of them."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
-        self.function = function
-
-    def forward(self, x: Tensor):
-        return self.function(self, x)
+    return Module(function, first=nn.Linear(4, 4, bias=False), second=nn.Linear(4, 4, bias=False))
 
 
 X = torch.ones(3, 4)
@@ -53,7 +47,7 @@ def backward(module, inputs=X):
 
 
 def test_two_maps():
-    ledger = trained(Calls(lambda own, x: own.second(own.first(x).relu())))
+    ledger = trained(two_maps(lambda own, x: own.second(own.first(x).relu())))
     # the input needs no gradient; of the second map both do
     assert {row.path: row.backward_macs for row in ledger.rows if row.macs} == {"first.mm": MAP, "second.mm": 2 * MAP}
     step = ledger.training.step
@@ -74,16 +68,8 @@ def test_the_gradients_of_a_bilinear_map():
 
 
 def test_a_tensor_in_a_list_learns_as_it_does_outside():
-    class Kept(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.maps = [torch.zeros(4, 4, requires_grad=True)]
-
-        def forward(self, x):
-            return x @ self.maps[0]
-
     # the input has no gradient: one product of 3 tokens for that of the map
-    ledger = trained(Kept())
+    ledger = trained(Module(lambda self, x: x @ self.maps[0], maps=[torch.zeros(4, 4, requires_grad=True)]))
     assert ledger.total("backward_macs") == 3 * 4 * 4
 
 
@@ -102,14 +88,14 @@ def test_a_recurrent_layer():
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "momentum", "adafactor", "lion"])
 def test_optimizer_states_are_torch_s(optimizer):
-    module = Calls(lambda own, x: own.second(own.first(x)))
+    module = two_maps(lambda own, x: own.second(own.first(x)))
     numbers = {"adamw": 2 * 32, "sgd": 0, "momentum": 32, "adafactor": 2 * 8, "lion": 32}[optimizer]
     assert trained(module, optimizer=optimizer).training.step.optimizer_bytes == 4 * numbers
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_states_are_as_wide_as_torch_makes_them(dtype):
-    module = Calls(lambda own, x: own.second(own.first(x))).to(dtype)
+    module = two_maps(lambda own, x: own.second(own.first(x))).to(dtype)
     step = trained(module, X.to(dtype)).training.step
     optimizer = torch.optim.AdamW(module.parameters())
     module(X.to(dtype)).sum().backward()
@@ -124,7 +110,7 @@ def test_states_are_as_wide_as_torch_makes_them(dtype):
 
 
 def test_frozen_parameters_have_no_gradient_and_no_state():
-    module = Calls(lambda own, x: own.second(own.first(x)))
+    module = two_maps(lambda own, x: own.second(own.first(x)))
     module.first.requires_grad_(False)
     ledger = trained(module)
     assert backward(module) == {"first.mm": 0, "second.mm": MAP}
@@ -143,7 +129,7 @@ def test_frozen_parameters_have_no_gradient_and_no_state():
     ids=["several outputs", "a dataclass and an argmax", "a loss alone", "in place", "detached"],
 )
 def test_outputs(function, macs):
-    assert trained(Calls(function)).total("backward_macs") == macs
+    assert trained(two_maps(function)).total("backward_macs") == macs
 
 
 @pytest.mark.parametrize(
@@ -151,7 +137,7 @@ def test_outputs(function, macs):
 )
 def test_nothing_to_learn_from_is_refused(function):
     with pytest.raises(UsageError):
-        trained(Calls(function))
+        trained(two_maps(function))
 
 
 class Square(torch.autograd.Function):
@@ -169,7 +155,7 @@ class Square(torch.autograd.Function):
 
 
 def test_a_custom_function_s_own_backward_pass():
-    ledger = trained(Calls(lambda own, x: Square.apply(own.first(x))))
+    ledger = trained(two_maps(lambda own, x: Square.apply(own.first(x))))
     rows = {row.path: (row.macs, row.backward_macs, row.training.kept_bytes) for row in ledger.rows if row.macs}
     assert rows == {"first.mm": (MAP, MAP, 48), "mm": (9 * 4, 9 * 4, 48)}
 
@@ -181,7 +167,7 @@ def test_a_backward_pass_that_raises_is_one_message():
             raise ValueError("no gradient for you")
 
     with pytest.raises(UsageError, match=r"does not run on these inputs: ValueError: no gradient for you \(.*:\d+\)"):
-        trained(Calls(lambda own, x: Refuses.apply(own.first(x))))
+        trained(two_maps(lambda own, x: Refuses.apply(own.first(x))))
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -190,7 +176,7 @@ def test_checkpointing_runs_the_forward_again_and_saves_its_input(reentrant):
         return checkpoint(lambda v: own.second(own.first(v).relu()).relu(), x, use_reentrant=reentrant)
 
     x = X.clone().requires_grad_()
-    ledger = trained(Calls(function), x)
+    ledger = trained(two_maps(function), x)
     assert {row.path: row.backward_macs for row in ledger.rows if row.macs} == {
         "first.mm": 3 * MAP,
         "second.mm": 3 * MAP,
@@ -202,16 +188,11 @@ def test_checkpointing_runs_the_forward_again_and_saves_its_input(reentrant):
 def test_checkpointing_of_attention_names_the_same_rows():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
 
-    class Checkpointed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, x: Tensor) -> Tensor:
-            return checkpoint(self.layer, x, use_reentrant=False)
-
     x = torch.ones(1, 5, 8, requires_grad=True)
-    plain, again = trained(layer, x), trained(Checkpointed(), x)
+    plain, again = (
+        trained(layer, x),
+        trained(Module(lambda self, x: checkpoint(self.layer, x, use_reentrant=False), layer=layer), x),
+    )
     assert [row.path for row in again.rows if row.macs] == [f"layer.{row.path}" for row in plain.rows if row.macs]
     assert again.total("backward_macs") == plain.total("backward_macs") + plain.total("macs")
 
@@ -223,7 +204,7 @@ def test_an_unknown_operation_of_the_backward_pass_is_named():
 
     twice.register_fake(torch.empty_like)
     twice.register_autograd(lambda ctx, gradient: torch.ops.xfcosttest.twice(gradient))
-    ledger = trained(Calls(lambda own, x: torch.ops.xfcosttest.twice(own.first(x))))
+    ledger = trained(two_maps(lambda own, x: torch.ops.xfcosttest.twice(own.first(x))))
     assert "xfcosttest::twice in the backward pass" in ledger.module.uncounted
 
 
@@ -331,30 +312,30 @@ def test_a_training_run_of_a_config_is_that_of_its_spec(name, tmp_path):
     assert memory[0].states == memory[1].states or own == OF_ROUTERS
 
 
-class Words(nn.Module):
+def words(self, input_ids):
     """16 words of width 4, and a score of each."""
-
-    def __init__(self):
-        super().__init__()
-        self.table, self.head = nn.Embedding(16, 4), nn.Linear(4, 16, bias=False)
-
-    def forward(self, input_ids):
-        return self.head(self.table(input_ids))
+    return self.head(self.table(input_ids))
 
 
-def words(**more):
+def of_words(**more):
     ids = {"input_ids": torch.zeros(2, 8, dtype=torch.long)}
-    return trained(Words().bfloat16(), ids, tokens=1000, on="h100-sxmx4", **more)
+    return trained(
+        Module(words, table=nn.Embedding(16, 4), head=nn.Linear(4, 16, bias=False)).bfloat16(),
+        ids,
+        tokens=1000,
+        on="h100-sxmx4",
+        **more,
+    )
 
 
 def test_a_run_of_a_module_on_devices_by_hand():
-    plan = words(mfu=0.5).training.plan
+    plan = of_words(mfu=0.5).training.plan
     # 4 replicas of 2 samples of 8 tokens: 64 tokens a step, 16 steps for 1000; 8·2 tokens of 4·16 MACs, 3 passes
     assert (plan.step_tokens, plan.steps, plan.step_flops) == (64, 16, 4 * 2 * 3 * 16 * 4 * 16)
     assert plan.at[0].step_seconds == pytest.approx(plan.step_flops / (4 * 0.5 * 989.4e12), rel=1e-4)
     # 2·64 parameters: 2 bytes each and of its gradient, 4 of the master copy and of each of Adam's two numbers
     assert plan.memory.states == 2 * 64 * (2 + 2 + 4 + 8)
-    shared = words(zero=3).training.plan.memory
+    shared = of_words(zero=3).training.plan.memory
     assert shared.states == 2 * 64 * (2 + 2 + 4 + 8) // 4
 
 
@@ -362,6 +343,6 @@ def test_a_run_of_a_module_on_devices_by_hand():
     "options", [{"tensor_parallel": 2}, {"pipeline": 2}, {"sequence_parallel": True}, {"checkpoint": "full"}]
 )
 def test_devices_share_only_the_states_of_a_module(options):
-    for run in (words, partial(trained, nn.Linear(4, 4), torch.ones(4))):
+    for run in (of_words, partial(trained, nn.Linear(4, 4), torch.ones(4))):
         with pytest.raises(UsageError, match="for specs only"):
             run(**options)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
-from modules import Call, work
+from modules import Call, Module, work
 from specs import architecture_of
 from xfcost.counting.forward import count
 from xfcost.formulas.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
@@ -142,25 +142,17 @@ def test_an_operation_that_no_formula_knows_is_named():
 
 
 def test_work_outside_the_leaves_is_told():
-    class Nested(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inside = nn.Linear(4, 4, device="meta")
-
-        def forward(self, x):
-            return self.inside(x) * 2
-
-    rows, loose = dispatched_rows(nn.Sequential(Nested()), (meta(3, 4),), {"0": "x"})
+    nested = Module(lambda self, x: self.inside(x) * 2, inside=nn.Linear(4, 4, device="meta"))
+    rows, loose = dispatched_rows(nn.Sequential(nested), (meta(3, 4),), {"0": "x"})
     assert [(row.path, row.macs) for row in rows] == [("x.inside", 48)]
     assert loose == ["0: 12 flops outside the leaves of any mechanism"]
 
 
 def test_an_exception_leaves_the_model_as_it_was():
-    class Fails(nn.Module):
-        def forward(self, x):
-            raise ValueError("not today")
+    def fails(x):
+        raise ValueError("not today")
 
-    model = nn.Sequential(nn.Linear(2, 2, device="meta"), Fails())
+    model = nn.Sequential(nn.Linear(2, 2, device="meta"), Call(fails))
     with pytest.raises(ValueError, match="not today"):
         dispatch(model, (meta(1, 2),))
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

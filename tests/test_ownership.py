@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import xfcost
 from followed import follow, run_followed
-from ownership_cases import CASES, OF_SEQUENCES, SEQUENCE, D, Module, attention, attention_to, decoded, solved, windows
+from ownership_cases import CASES, OF_SEQUENCES, SEQUENCE, D, attention, attention_to, decoded, mapping, solved, windows
 from xfcost.torch_models.any_model.row_kinds import at_full_size
 from xfcost.torch_models.mixing.follower import Follower
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
@@ -23,7 +23,7 @@ from xfcost.torch_models.shared.running_modules import running_modules
 def found(module: nn.Module | Callable[..., Tensor], *shapes: tuple[int, ...], **given: Any) -> list[FoundOperation]:
     """What is found at inputs of these shapes and at the same with other sizes in place of the tokens'."""
     torch.manual_seed(0)
-    module = (module if isinstance(module, nn.Module) else Module(module)).eval()
+    module = (module if isinstance(module, nn.Module) else mapping(module)).eval()
     small, large = (tuple(torch.randn(shape) for shape in sizes) for sizes in (shapes, map(longer, shapes)))
     return follow(module, small, larger=(large, {}), **given)
 
@@ -78,7 +78,7 @@ def test_what_is_found_is_what_the_output_depends_on(name: str) -> None:
     module, shapes, _ = CASES[name]
     operations = found(module, *shapes)
     torch.manual_seed(0)
-    module = module if isinstance(module, nn.Module) else Module(module)
+    module = module if isinstance(module, nn.Module) else mapping(module)
     behind = max((one.represents or 1 for one in operations), default=1)
     with torch.no_grad():
         assert depends_on(module.double().eval(), torch.randn(shapes[0], dtype=torch.float64)) == behind
@@ -90,7 +90,7 @@ def test_learned_maps_along_the_tokens_are_static() -> None:
 
     def linformer(tokens: int) -> nn.Module:
         project = keys[tokens > 6]
-        module = Module(lambda linear, x: attention_to(linear, x, project(x.transpose(1, 2)).transpose(1, 2)))
+        module = mapping(lambda linear, x: attention_to(linear, x, project(x.transpose(1, 2)).transpose(1, 2)))
         module.add_module("project", project)
         return module
 
@@ -110,9 +110,9 @@ def test_of_a_dense_product_both_numbers_are_given() -> None:
 
 def test_without_a_second_size_what_reads_a_part_is_unknown() -> None:
     torch.manual_seed(0)
-    operations = follow(Module(windows), (torch.randn(SEQUENCE),))
+    operations = follow(mapping(windows), (torch.randn(SEQUENCE),))
     assert {one.kind for one in operations} == {None, "per-token", "unknown"}
-    assert {one.kind for one in follow(Module(attention), (torch.randn(SEQUENCE),))} == {None, "per-token", "global"}
+    assert {one.kind for one in follow(mapping(attention), (torch.randn(SEQUENCE),))} == {None, "per-token", "global"}
 
 
 def test_what_no_rule_knows_is_unknown() -> None:
@@ -162,7 +162,7 @@ class Seen(TorchDispatchMode):
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_another_dispatch_mode_sees_the_same_operations_and_no_others(outside: bool) -> None:
-    module, follower, seen = Module(attention), Follower(), Seen()
+    module, follower, seen = mapping(attention), Follower(), Seen()
     x = torch.randn(SEQUENCE)
     follower.own(x, (1,))
     first, second = (seen, follower) if outside else (follower, seen)
@@ -192,7 +192,7 @@ def test_a_system_of_equations_reads_all_tokens_before() -> None:
 
 
 def test_a_loop_that_reads_all_tokens_so_far_is_global() -> None:
-    ledger = xfcost.analyze(Module(decoded), example_inputs=torch.randn(1, 20, D), mixing=True, trace=False)
+    ledger = xfcost.analyze(mapping(decoded), example_inputs=torch.randn(1, 20, D), mixing=True, trace=False)
     rows = [(row.operation, row.mixing, row.reads_tokens) for row in ledger.rows if row.mixing != "per-token"]
     assert rows == [(name, "global", 20) for name in ("bmm", "_softmax", "bmm_2")]
 
@@ -200,7 +200,7 @@ def test_a_loop_that_reads_all_tokens_so_far_is_global() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_that_is_followed_gives_the_same_numbers(name: str) -> None:
     module, shapes, _ = CASES[name]
-    module = deepcopy(module).float() if isinstance(module, nn.Module) else Module(module)  # a test makes it double
+    module = deepcopy(module).float() if isinstance(module, nn.Module) else mapping(module)  # a test makes it double
     inputs = tuple(torch.randn(shape) for shape in shapes)
     follower = Follower()
     follower.own(inputs[0], (1,) if inputs[0].dim() == 3 else (2, 3))

@@ -7,11 +7,11 @@ from collections import Counter
 import msgspec
 import pytest
 import torch
-from torch import nn
 
 import xfcost
 from calibrated import BASELINE, MACHINE, Ticks, calibration, keep_calibration, layout, live, network, points, runs
 from helpers import table_of, xf
+from modules import Module
 from xfcost.ledger import calibration as files
 from xfcost.ledger.achieved import UPDATE
 from xfcost.ledger.calibration import Overhead, TrainingSteps
@@ -55,18 +55,13 @@ def test_a_step_makes_on_meta_the_calls_of_the_cpu(name, options):
 
 
 def test_tokens_are_spread_evenly_over_experts():
-    class Spread(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.experts = ExpertLinear(3, 4, 5, bias=True)
-
-        def forward(self, x):
-            return self.experts(x, torch.tensor([2, 2, 3]))
-
     found = []
     for device in ("meta", "cpu"):
+        spread = Module(
+            lambda self, x: self.experts(x, torch.tensor([2, 2, 3])), experts=ExpertLinear(3, 4, 5, bias=True)
+        )
         built = live("vit-ti32", "meta")._replace(
-            model=Spread().to(device), inputs=(torch.ones(7, 4, device=device),), rows={"experts": "a"}
+            model=spread.to(device), inputs=(torch.ones(7, 4, device=device),), rows={"experts": "a"}
         )
         found.append(recorded_step(built, Stepping(built, "sgd", lists=False)))
     on_meta, on_cpu = found

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
-from modules import Call
+from modules import Call, Module
 from reaching import Steps, composed, running, small
-from test_any_model_mixing import Module
 from xfcost.ledger.errors import UsageError
 from xfcost.report.reach import answers
 from xfcost.torch_models.any_model.inputs import Given

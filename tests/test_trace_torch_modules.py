@@ -4,6 +4,7 @@ MACs are held to torch's own counter on `meta` (with the fast path off), FLOPs t
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from modules import Call
+from modules import Call, Module
 from xfcost.torch_models.running.by_row import dispatch
 from xfcost.torch_models.tracing.trace import Traced, trace
 
@@ -84,21 +85,19 @@ def test_macs_of_modules_are_those_of_torchs_own_counter(name: str, training: bo
 @on_both_devices
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_packed_sequences_are_counted_token_by_token(kind: type[nn.Module], device: str) -> None:
-    class Packed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = kind(6, 4, bidirectional=True)
+    def unpacked(self: Any, x: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3, 2]), batch_first=True)
+        return nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0])[0]
 
-        def forward(self, x: Tensor) -> Tensor:
-            packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3, 2]), batch_first=True)
-            return nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0])[0]
+    def model() -> Module:
+        return Module(unpacked, layer=kind(6, 4, bidirectional=True))
 
     gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[kind]
-    found = traced(Packed(), (3, 5, 6), device=device)
+    found = traced(model(), (3, 5, 6), device=device)
     assert found.unsupported == {}
     # 5 + 3 + 2 = 10 tokens and not 15, both ways, each through maps of 6 and of 4 numbers to 4 per gate.
-    assert found.macs == 10 * 2 * gates * 4 * (6 + 4) == torch_macs(Packed(), example((3, 5, 6), "meta"))
-    recorded = dispatch(Packed().to(device), (example((3, 5, 6), device),))
+    assert found.macs == 10 * 2 * gates * 4 * (6 + 4) == torch_macs(model(), example((3, 5, 6), "meta"))
+    recorded = dispatch(model().to(device), (example((3, 5, 6), device),))
     assert sum(one["macs"] for one in recorded.modules.values()) == found.macs
 
 
