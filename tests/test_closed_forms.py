@@ -1,30 +1,18 @@
 """The closed forms of the reference files: read out of their prose or of closed-forms.csv, and worked out."""
 
-import ast
 import csv
-import math
-import operator
 import re
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import written
 from specs import EXACT, counted
 from xfcost.spec.load import preset_names
 
 # Closed forms as papers print them (`12·(12·N·d² + 2N²d)`), worked out exactly: parsed, never evaluated as code ───────
-
-POWERS = {"²": "**2", "³": "**3", "⁴": "**4"}
-TOKEN = re.compile(r"\s*(\d{1,3}(?:,\d{3})+|\d+|\[[a-z0-9.-]+\]|[A-Za-z]+'?|[²³⁴]|[()⌈⌉⌊⌋+/·-])")
-OPERATORS = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}  # fmt: skip
-ROUNDED = {"⌈": "ceil(", "⌊": "floor("}
-Letters = Mapping[str, int]
 
 
 class UnreadableError(ValueError):
@@ -33,67 +21,16 @@ class UnreadableError(ValueError):
 
 def value(formula, letters, known=None):
     """`formula` in numbers. `2Nd` is a product of declared letters; `[preset]` is what `known` says of it."""
-    text = _as_python(formula, letters, known)
+
+    def product(found):
+        return found[0] if found[0] in letters else "·".join(re.findall(r"[A-Za-z]'?", found[0]))
+
+    plain = re.sub(r"(?<=\d),(?=\d{3})", "", formula.strip())
+    plain = re.sub(r"\[([a-z0-9.-]+)\]", lambda preset: str(known(preset[1])), plain) if known else plain
     try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError as wrong:
+        return written.value(re.sub(r"[A-Za-z]+'?", product, plain), letters)
+    except (written.MalformedError, KeyError) as wrong:
         raise UnreadableError(f"no formula: {formula!r}") from wrong
-    return _value(tree)
-
-
-def _as_python(formula, letters, known):
-    pieces = []
-    at = 0
-    formula = formula.strip()
-    while at < len(formula):
-        found = TOKEN.match(formula, at)
-        if found is None:
-            raise UnreadableError(f"{formula[at:]!r} of {formula!r} is no formula")
-        at = found.end()
-        for piece in _pieces(found[1], letters, known):
-            if pieces and _ends_a_factor(pieces[-1]) and _begins_a_factor(piece):
-                pieces.append("*")
-            pieces.append(piece)
-    return "".join(pieces)
-
-
-def _pieces(token, letters, known):
-    if token[0] in "0123456789":
-        return [token.replace(",", "")]
-    if token.startswith("["):
-        if known is None:
-            raise UnreadableError(f"{token} is not known here")
-        return [str(known(token[1:-1]))]
-    if token[0].isalpha():
-        names = [token] if token in letters else re.findall(r"[A-Za-z]'?", token)
-        missing = [name for name in names if name not in letters]
-        if missing:
-            raise UnreadableError(f"{missing[0]!r} of {token!r} is no declared letter")
-        return [str(letters[name]) for name in names]
-    fixed = {"·": "*", "⌉": ")", "⌋": ")"} | POWERS | ROUNDED
-    return [fixed.get(token, token)]
-
-
-def _ends_a_factor(piece):
-    return piece[-1].isdigit() or piece.endswith(")")
-
-
-def _begins_a_factor(piece):
-    return piece[0].isdigit() or piece.endswith("(")
-
-
-def _value(node):
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return Fraction(node.value)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        return OPERATORS[type(node.op)](_value(node.left), _value(node.right))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
-        rounded = {"ceil": math.ceil, "floor": math.floor}.get(node.func.id)
-        if rounded is not None:
-            return Fraction(rounded(_value(node.args[0])))
-    raise UnreadableError(f"no arithmetic: {ast.dump(node)[:80]}")
 
 
 # The closed forms of the reference files: read out of their prose or of closed-forms.csv, and worked out ──────────────

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import itertools
 import re
 from collections import Counter, defaultdict
 from fractions import Fraction
@@ -22,7 +21,7 @@ from torch.utils._pytree import tree_iter
 from cases import CASES
 from cases.base import DIM, Case
 from cases.layers import LAYER_CASES, LayerCase
-from cases.letters import LETTERS
+from cases.letters import evaluated
 from compared import scattered
 from contract import LAYERS, agree, drawn, example, joined, make
 from growth import sequential_steps
@@ -422,49 +421,14 @@ def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_rea
 # The text of `reads` is a formula, and gives the number ───────────────────────────────────────────────────────────────
 
 
-def evaluated(text: str, letters: dict[str, int | float]) -> float:
-    """`(5+r)·b`, `N/k`, `√N`, `W²`, each letter (its power with it) being what `letters` says.
-
-    Raises:
-        KeyError: it holds a letter that isn't known.
-    """
-    names = sorted(letters, key=len, reverse=True)
-    words = re.findall("|".join([*map(re.escape, names), r"\d+", r"[-+/()·]", r"[^\s]"]), text)
-    python = [str(letters[word]) if word in letters else word.replace("·", "*") for word in words]
-    # a number right before a letter or a bracket multiplies it: 2r, 2(a+b)
-    for at, (before, after) in enumerate(itertools.pairwise(words)):
-        if before.isdigit() and (after in letters or after == "("):
-            python[at] += "*"
-    left = [word for word in words if word not in letters and not re.fullmatch(r"\d+|[-+/()·]", word)]
-    if left:
-        raise KeyError(f"{left} in {text!r} are none of {names}")
-    return eval("".join(python), {"__builtins__": {}})  # noqa: S307 - numbers and signs alone
-
-
-def letters_of(component: Mixer, place: Place) -> dict[str, float]:
-    n, sides = place.grid.total, place.grid.sides
-    known = {"N": n, "√N": sides[-1], "∛N": round(n ** (1 / 3)), "M": place.memory.total if place.memory else 0}
-    letters = LETTERS.get(tag_of(type(component)))
-    return known | (letters(component, place) if letters else {})
-
-
-def test_formulas_are_read() -> None:
-    letters = {"N": 12, "k": 3, "r": 2, "b": 5, "W²": 9, "g": 1, "√N": 4}
-    texts = {"N": 12, "N/k": 4, "(5+r)·b": 35, "2r+g+1": 6, "W²": 9, "√N": 4, "2·b·r": 20, "b + g": 6, "2": 2}
-    assert {text: evaluated(text, letters) for text in texts} == texts
-    with pytest.raises(KeyError, match="q"):
-        evaluated("(5+q)·b", letters)
-
-
 @every_example
 def test_the_text_of_reads_gives_its_number(of: Example) -> None:
     _, component, fused = of
     for place in places_of(component, fused=fused):
-        letters = letters_of(component, place)
         for row in component.operations(place):
             assert (row.reads is None) == (row.reads_tokens is None) == (not row.mixes), row.path
             if row.reads is not None:
-                found = evaluated(row.reads, letters)
+                found = evaluated(row.reads, component, place)
                 assert row.reads_tokens == found, f"{row.path}: reads {row.reads} = {found}, reads_tokens differs"
 
 

@@ -31,7 +31,7 @@ _OPTION = re.compile(r"\b(with|where|without|of a)\b")
 
 # A letter may have a subscript and a prime; in words there are none. Beside each other only capitals are multiplied.
 _TOKENS = {
-    r"\d+": "F({0})", r"(?<![a-z])[A-Za-zβδκ](?:_[a-z]+|[₀-₉]+)?'?(?![a-z_])": "v[{0!r}]",
+    r"\d+": "F({0})", r"(?<![a-z])[√∛]?[A-Za-zβδκ](?:_[a-z]+|[₀-₉]+)?'?(?![a-z_])": "v[{0!r}]",
     r" ?([+-]) ?": "{1}", "·": "*", "/": "/", r"\(": "(", r"\)": ")", "²": "**2", "³": "**3", r"\^": "**",
     r"⌈log₂ ?": "log(", "⌈": "up(", "⌊": "down(", "[⌉⌋]": ")",
 }  # fmt: skip

@@ -167,13 +167,14 @@ def _kernel_of_grid(component: Any, place: Place) -> Letters:
     return letters
 
 
-def _strided(component: Any, place: Place) -> int:
+def strided(component: Any, place: Place) -> int:
+    """How many tokens leave."""
     return prod(ceil_div(side, component.stride) for side in place.grid.sides)
 
 
 def _bottleneck(component: Any, place: Place) -> Letters:
     width = component.width or place.out_dim // (component.expansion or 4)
-    left = _strided(component, place)
+    left = strided(component, place)
     return {
         "r": len(place.grid.sides), "N'": left, "n": left if component.stride_on == "1x1" else place.grid.total,
         "w": width, "w'": round(place.dim * (component.squeeze or 0)),
@@ -184,7 +185,7 @@ def _bottleneck(component: Any, place: Place) -> Letters:
 def _local_relation(component: Any, place: Place) -> Letters:
     groups = ceil_div(place.dim, component.share)
     return {
-        "r": len(place.grid.sides), "W": component.size, "N'": _strided(component, place),
+        "r": len(place.grid.sides), "W": component.size, "N'": strided(component, place),
         "g": groups, "m": component.share, "u": max(1, groups // 2),
         "P": prod(side + component.size - 1 for side in place.grid.sides),
     }  # fmt: skip
@@ -322,9 +323,9 @@ LETTERS: dict[type[Component], Callable[[Any, Place], Letters]] = {
         "M": prod(ceil_div(side, component.kv_stride) for side in place.grid.sides),
     },
     Bottleneck: _bottleneck,
-    Basic: lambda component, place: {"r": len(place.grid.sides), "N'": _strided(component, place)},
+    Basic: lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place)},
     InvertedResidual: lambda component, place: _kernel_of_grid(component, place) | {
-        "N'": _strided(component, place), "H": (h := _hidden(component, place.dim)), "w": h,
+        "N'": strided(component, place), "H": (h := _hidden(component, place.dim)), "w": h,
         "w'": round(place.dim * (component.squeeze or 0)),
     },
     Vgg: lambda component, place: {
