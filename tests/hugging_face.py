@@ -16,6 +16,11 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 CONFIGS = Path(__file__).parent / "data" / "configs"
+# Sizes of a small decoder.
+TEXT = {
+    "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+    "intermediate_size": 24, "vocab_size": 29, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 OWN = Run()  # the spec's own size
 # Classes of transformers before its version 5.
 RENAMED = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}

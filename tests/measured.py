@@ -1,5 +1,6 @@
 """Rows of measurements made by hand, and what else the tests of `xfcost measure` share."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,18 @@ stages:
 """
 
 
+def names(rows: Iterable[Measurement]) -> list[tuple[str, int]]:
+    return [(one.configuration.system, one.configuration.N) for one in rows]
+
+
 def spec_file(folder: Path, name: str) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(SPEC.format(name=name), encoding="utf-8")
+    return path
+
+
+def runs_file(path: Path, *rows: Measurement) -> Path:
+    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (HEADER, *rows)))
     return path
 
 

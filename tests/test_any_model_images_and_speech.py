@@ -11,6 +11,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+import hugging_face
 import xfcost
 from hugging_face import write
 from transformers_models import cache_bytes, cache_name, parameters, transformers
@@ -19,10 +20,7 @@ from xfcost.torch_models.running.on_meta import RepeatedShapes
 from xfcost.torch_models.running.surroundings import known_numbers, with_numbers
 
 B, N = 2, 80
-TEXT = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
-    "intermediate_size": 24, "vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+TEXT = hugging_face.TEXT | {"num_hidden_layers": 2, "vocab_size": 40}
 IMAGE = {
     "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 8,
     "patch_size": 4,

@@ -282,7 +282,6 @@ def images():
     return torch.ones(B, 3, 16, 16)
 
 
-Inputs = Callable[[], dict[str, Any]]
 # class, configuration, inputs
 TEXT_INPUT = lambda: {"input_ids": tokens()}  # noqa: E731
 IMAGE_INPUT = lambda: {"pixel_values": images()}  # noqa: E731

@@ -12,7 +12,7 @@ import written
 from specs import EXACT, counted
 from xfcost.spec.load import preset_names
 
-# Closed forms as papers print them (`12·(12·N·d² + 2N²d)`), worked out exactly: parsed, never evaluated as code ───────
+# Closed forms as papers print them (`12·(12·N·d² + 2N²d)`), worked out exactly ────────────────────────────────────────
 
 
 class UnreadableError(ValueError):

@@ -20,7 +20,6 @@ from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sorting import Lsh, Sinkhorn
 from xfcost.torch_models.build import build
-from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.clusters import DECAY
 
 # `--kind` of one of these selects this file
@@ -32,18 +31,13 @@ KINDS = ("lsh", "routing", "sinkhorn", "deformable")
 DIM, HEADS = 12, 3
 
 
-def made(component, spot):
-    torch.manual_seed(0)
-    return ProgramModule(component, spot).double().eval()
-
-
 def test_a_decoder_is_approximately_causal():
     assert Lsh(heads=3).with_stream_defaults(decoder=True).causal == "approximate"
     assert Lsh(heads=3).with_stream_defaults(decoder=False).causal is False
 
 
 def test_equal_queries_share_a_bucket_and_opposite_ones_never():
-    module = made(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), places.at(24, dim=DIM))
+    module = make(Case(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), places.at(24, dim=DIM)))
     query = torch.randn(1, 1, 1, DIM, dtype=torch.float64)
     x_BHPK = torch.randn(1, 1, 24, DIM, dtype=torch.float64)
     x_BHPK[:, :, 3], x_BHPK[:, :, 17], x_BHPK[:, :, 20] = query[:, :, 0], 5 * query[:, :, 0], -query[:, :, 0]
@@ -56,7 +50,7 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
 
 
 def test_half_precision_masks_without_overflow():
-    module = made(Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate"), places.at(10, dim=DIM)).half()
+    module = make(Case(Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate"), places.at(10, dim=DIM))).half()
     answer = module(torch.randn(1, 10, DIM, dtype=torch.float16))
     assert answer.isfinite().all()
 
@@ -87,7 +81,7 @@ def test_clusters_and_their_windows(options, sizes):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared):
-    module = made(Routing(heads=1, clusters=2, shared_qk=shared), at(6))
+    module = make(Case(Routing(heads=1, clusters=2, shared_qk=shared), at(6)))
     before = module.distances.centroids_HCK.clone()
     module(tokens_of(6))
     assert torch.equal(module.distances.centroids_HCK, before)
@@ -107,7 +101,7 @@ def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared):
 
 
 def test_noise_belongs_to_training_alone():
-    module = made(Sinkhorn(heads=2, block=4), at(12))
+    module = make(Case(Sinkhorn(heads=2, block=4), at(12)))
     assert torch.equal(module(tokens_of(12)), module(tokens_of(12)))
     module.train()
     assert not torch.equal(module(tokens_of(12)), module(tokens_of(12)))

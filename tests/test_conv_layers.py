@@ -6,9 +6,10 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from cases.base import Case
 from cases.layers import CONVS, NORMS, POOLS, stands
 from compared import options_of
-from contract import joined
+from contract import example, joined, make
 from places import rows_of
 from references.layers import windows
 from strategies import counted_spec, exact, loaded, placed
@@ -25,7 +26,6 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import ModuleMaker, SubLayerModel, build
-from xfcost.torch_models.program import ProgramModule
 
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
 NORM_COSTS = {"layer_norm": (5, 2), "rms_norm": (4, 1), "batch_norm": (2, 2), "group_norm": (5, 2), "affine": (2, 2)}
@@ -42,13 +42,6 @@ CASES = [(component, grid) for component in (*CONVS, *POOLS) for grid in GRIDS i
 every_case = pytest.mark.parametrize(("component", "grid"), CASES, ids=str)
 
 
-def twin_of(component, where, device="cpu"):
-    torch.manual_seed(0)
-    with torch.device(device):
-        torch_module = ProgramModule(component, where).double().eval()
-    return stirred(torch_module)
-
-
 def stirred(module):
     """Running statistics and scales that are no ones and zeros."""
     noise = torch.Generator().manual_seed(5)
@@ -58,17 +51,12 @@ def stirred(module):
     return module
 
 
-def tokens_of(grid, dim=DIM, batch=2):
-    noise = torch.Generator().manual_seed(1)
-    return torch.randn(batch, grid.total, dim, generator=noise, dtype=torch.float64)
-
-
 @every_case
 def test_the_probed_pattern_is_the_kernel_s(component, grid):
     # without rectifiers, which hide what they cut off, and with many channels, of which some has each token's maximum
     component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
     where = spot(grid, 96)
-    seen = probe(twin_of(component, where), (tokens_of(grid, 96, 1),))
+    seen = probe(stirred(make(Case(component, where))), example(where, 1))
     listed = tuple(
         frozenset(token for _, token in window if token is not None)
         for window in windows(options_of(component), grid.sides)
@@ -86,9 +74,9 @@ def test_the_probed_pattern_is_the_kernel_s(component, grid):
 @pytest.mark.parametrize("component", [*CONVS, *POOLS], ids=str)
 def test_the_probed_kind_is_the_declared_one(component):
     component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
-    small, large = (Grid((side, 6)) for side in (12, 24))
-    probes = [probe(twin_of(component, spot(grid, 24)), (tokens_of(grid, 24),)) for grid in (small, large)]
-    declared = {row.mixing for row in component.operations(spot(large, 24))}
+    small, large = (spot(Grid((side, 6)), 24) for side in (12, 24))
+    probes = [probe(stirred(make(Case(component, where))), example(where, 2)) for where in (small, large)]
+    declared = {row.mixing for row in component.operations(large)}
     widest = max(declared, key=("per-token", "local", "global").index)
     assert kind_of(*probes) == widest
     # a stride that is no less than the kernel makes disjoint groups, and those are new tokens
@@ -204,7 +192,7 @@ def test_scales_are_rows_that_cost_what_the_trace_says(residual):
 @pytest.mark.parametrize("residual", SCALES, ids=str)
 def test_scales_stand_where_the_formula_has_them(residual):
     where = spot(Grid((3, 5)))
-    model, x_BND = sublayer(Mlp(), where, residual), tokens_of(where.grid)
+    model, x_BND = sublayer(Mlp(), where, residual), example(where, 2)[0]
 
     def scaled(y_BND):
         own = getattr(model, "residual_layer_scale", None)

@@ -9,7 +9,9 @@ from torch import nn
 from cases.base import Case
 from compared import given as conv_given
 from compared import referred
+from contract import joined, make
 from places import at, rows_of
+from strategies import exact
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
@@ -18,8 +20,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.residual_blocks import Bottleneck, squeezed_width
-from xfcost.torch_models.program import ProgramModule
-from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
 KINDS = ("convnext", "conv", "bottleneck")
@@ -77,19 +77,14 @@ COMPONENTS = [Conv(), Conv(size=5, dilation=2), Conv(form="separable", act="glu"
 def test_on_grids_it_reads_counts_and_answers_as_it_says(component, grid):
     where = Place(grid=grid, dim=4, out_dim=4)
     component.check(where)
-    torch.manual_seed(0)
-    module = ProgramModule(component, where).double().requires_grad_(requires_grad=False)
+    module = make(Case(component, where))
     x = torch.randn(2, grid.total, 4).double()
     plain = referred(Case(component, where), conv_given(module), x)
     torch.testing.assert_close(module(x), plain, rtol=1e-11, atol=1e-12)
     told = [component.reads(grid, token) for token in range(grid.total)]
     assert probe(module, (x,)).reads == tuple(map(frozenset, told))
     assert sum(map(len, told)) == component.pairs(grid)
-    traced, rows = trace(module, (x,)), rows_of(component, where)
-    assert traced.unsupported == {}
-    assert traced.macs == 2 * sum(row.macs for row in rows.values())
-    assert traced.flops == 2 * sum(row.flops for row in rows.values())
-    assert traced.params == sum(row.params for row in rows.values())
+    exact(joined(component, where, 2, "none"))
 
 
 @pytest.mark.parametrize(("width", "squeezed"), [(4, 1), (6, 2), (10, 2), (14, 4), (32, 8), (1232, 308)])

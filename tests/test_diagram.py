@@ -29,10 +29,6 @@ def built(*specs, **options):
     return diagram([place(load(spec), make_run(**options)) for spec in specs])
 
 
-def titles(column):
-    return [box.title for box in column.boxes]
-
-
 @pytest.mark.parametrize("spec", ["vit", "swin", "gpt2", "transformer-base"])
 def test_the_boxes_hold_all_macs_of_the_block(spec):
     ledger = analyze(spec, N=196, batch=2, trace=False)

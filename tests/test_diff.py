@@ -8,7 +8,7 @@ import torch
 
 import xfcost
 from helpers import stdout_of
-from measured import HEADER, THERE, changed, row, timed
+from measured import THERE, changed, row, runs_file, timed
 from repositories import spec, write
 from xfcost.api.difference import diff
 from xfcost.counting.differences import COUNTED, aligned_operations, parts
@@ -300,12 +300,6 @@ def test_a_damaged_report_is_refused_at_its_place(here, changed, told):
     for both in (("a.json", "whole.json"), ("whole.json", "a.json")):
         with pytest.raises(UsageError, match=f"a.json: is not a report of .*{told}"):
             diff(*both)
-
-
-def runs_file(path, *rows):
-    lines = [HEADER, *rows]
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-    return str(path)
 
 
 def test_seconds_within_their_intervals_are_no_difference(here):

@@ -3,7 +3,6 @@
 import math
 import operator
 from fractions import Fraction
-from typing import Any
 
 import pytest
 import sympy
@@ -154,7 +153,6 @@ leaves = st.one_of(
     st.sampled_from(sorted(VALUES)).map(lambda letter: (lettered(VALUES[letter], letter), SYMBOLS[letter])),
     st.just((lettered(64, "N", root=2), sympy.sqrt(SYMBOLS["N"]))),
 )
-Pair = tuple[Any, Any]
 
 
 def combined(children):

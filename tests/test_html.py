@@ -6,21 +6,12 @@ import pytest
 from rich.text import Text
 
 import xfcost
-from pages import linear
+from pages import contrast
 from xfcost.report.console import COLOURS, rich_html, style_sheet
 
 # Backgrounds of outputs: the browser, JupyterLab, VS Code and GitHub.
 LIGHT = ("#ffffff", "#f8f8f8")
 DARK = ("#111111", "#1e1e1e", "#0d1117")
-
-
-def contrast(one, other):
-    """The contrast ratio of WCAG 2.1, 1 to 21."""
-    low, high = sorted(
-        sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear(colour), strict=True))
-        for colour in (one, other)
-    )
-    return (high + 0.05) / (low + 0.05)
 
 
 def test_the_measure_is_wcag_s():

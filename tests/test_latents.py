@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from cases.base import Case
 from cases.layers import POOLING_ATTENTION
-from contract import LargestTensor
+from contract import LargestTensor, example, make
 from growth import exponent, orders_at
 from places import at
 from specs import counted
@@ -34,7 +35,6 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BlockModel, BuiltModel, ModuleMaker, SubLayerModel, build
-from xfcost.torch_models.program import ProgramModule
 
 # `--kind` of one of these selects this file
 KINDS = ("pooling_attention",)
@@ -53,20 +53,13 @@ def spot(grid: Grid, *, fused: bool = False) -> Place:
     return Place(grid=grid, dim=POOLING_ATTENTION_WIDTH, out_dim=OUT, fused=fused)
 
 
-def made(component: PoolingAttention, where: Place, device: str = "cpu") -> nn.Module:
-    torch.manual_seed(0)
-    with torch.device(device):
-        return ProgramModule(component, where).double().eval().requires_grad_(requires_grad=False)
-
-
-def tokens(grid: Grid, batch: int = 2) -> Tensor:
-    noise = torch.Generator().manual_seed(1)
-    return torch.randn(batch, grid.total, POOLING_ATTENTION_WIDTH, generator=noise, dtype=torch.float64)
+def tokens(grid: Grid) -> Tensor:
+    return example(spot(grid), 2)[0]
 
 
 @every_case
 def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
-    seen = probe(made(component, spot(grid, fused=fused)), (tokens(grid),))
+    seen = probe(make(Case(component, spot(grid, fused=fused))), (tokens(grid),))
     assert seen.reads == tuple(frozenset(component.reads(grid, query)) for query in range(component.count))
     assert seen.pairs == component.pairs(grid) == component.count * grid.total
     mixing = [row for row in component.operations(spot(grid, fused=fused)) if row.mixes]
@@ -79,7 +72,7 @@ def test_the_order_of_a_set_changes_nothing(component: PoolingAttention) -> None
     grid = Grid((11,))
     x, order = tokens(grid), torch.randperm(11, generator=torch.Generator().manual_seed(3))
     for fused in (False, True):
-        module = made(component, spot(grid, fused=fused))
+        module = make(Case(component, spot(grid, fused=fused)))
         torch.testing.assert_close(module(x[:, order]), module(x), rtol=1e-12, atol=1e-13)
         assert not torch.allclose(module(x), module(x.roll(1, -1)))
 
@@ -99,7 +92,7 @@ def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> 
     largest = []
     for n in (1024, 2048):
         with LargestTensor() as seen:
-            made(component, spot(Grid((n,))), "meta")(tokens(Grid((n,))).to("meta"))
+            make(Case(component, spot(Grid((n,)))), "meta")(tokens(Grid((n,))).to("meta"))
         largest.append(seen.elements)
     assert math.log2(largest[1] / largest[0]) <= 1.01
 

@@ -142,8 +142,6 @@ def test_the_public_package_s_figures():
 
 # Synthetic attention ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-FORMS = ("dense", "random", "factorized_dense", "factorized_random")
-
 
 @pytest.mark.parametrize(
     ("form", "params"),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from helpers import stdout_of, xf
-from measured import DESCRIBED, configuration, counted, measured, spec_file
+from measured import DESCRIBED, configuration, counted, measured, names, spec_file
 from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.processes import READY, RanRow, RowAnswer, RowProcesses, TimingGate
 from xfcost.api.measuring.sweeping import RowSweep
@@ -27,11 +27,7 @@ NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 def swept(file: RunsFile, run: Callable[[Configuration], RanRow], jobs: int = 3) -> list[tuple[str, int]]:
     """The rows that a sweep adds."""
     RowSweep(PLAN, DESCRIBED, file).run(run, SweepLines(), at_once=jobs)
-    return names(file)
-
-
-def names(file: RunsFile) -> list[tuple[str, int]]:
-    return [(one.configuration.system, one.configuration.N) for one in file.rows]
+    return names(file.rows)
 
 
 def test_rows_run_side_by_side_and_each_is_there_once(file: RunsFile) -> None:
@@ -43,7 +39,7 @@ def test_rows_run_side_by_side_and_each_is_there_once(file: RunsFile) -> None:
 
     assert sorted(swept(file, run)) == sorted(NAMES)
     assert {row.process_seconds for row in read_runs(file.path).rows} == {2.0}
-    assert swept(file, pytest.fail) == names(file)
+    assert swept(file, pytest.fail) == names(file.rows)
 
 
 def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> None:
@@ -64,8 +60,8 @@ def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> No
 
     with pytest.raises(DeviceError, match="no such device"):
         RowSweep(PLAN, DESCRIBED, file).run(run, Told(), at_once=2)
-    assert names(file)[0] == ("A", 64)
-    assert ("B", 64) not in names(file)
+    assert names(file.rows)[0] == ("A", 64)
+    assert ("B", 64) not in names(file.rows)
 
 
 def test_no_row_is_prepared_while_one_is_timed() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, row
+from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, names, row
 from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.processes import RanRow
 from xfcost.api.measuring.sweeping import RowSweep, Runner, check_machine, differing_versions, header_of, line_through
@@ -74,10 +74,6 @@ def alone(run: Callable[[Configuration], RowOutcome], seconds: Sequence[float] =
     """A runner of the machine of the command, whose rows take these seconds, or one second each."""
     taken = iter(seconds or [1.0] * 99)
     return lambda configuration: RanRow(run(configuration), next(taken))
-
-
-def names(rows: Sequence[Measurement]) -> list[tuple[str, int]]:
-    return [(one.configuration.system, one.configuration.N) for one in rows]
 
 
 def test_every_row_is_in_the_file_before_the_next_one_runs(file: RunsFile, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -10,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 import places
+from cases.base import Case
 from compared import given, options_of
+from contract import make
 from modules import noise
 from places import at, rows_of
 from references.attention import compressed_once, with_memory
 from specs import counted
 from strategies import counted_spec, placed
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, Cross, Full
 from xfcost.mechanisms.relative import Compressive, Relative
 from xfcost.torch_models.build import build
-from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared.attention import alibi, bucket_rows
 
 # `--kind` of one of these selects this file
@@ -30,11 +29,6 @@ KINDS = ("relative", "compressive")
 
 
 # Transformer-XL's attention ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def twin_of(component: Mixer, where: Place, seed: int = 0) -> Any:
-    torch.manual_seed(seed)
-    return ProgramModule(component, where).double().eval().requires_grad_(requires_grad=False)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -48,7 +42,7 @@ def twin_of(component: Mixer, where: Place, seed: int = 0) -> Any:
     ids=str,
 )
 def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) -> None:
-    module = twin_of(component, at(5, fused=fused))
+    module = make(Case(component, at(5, fused=fused)))
     x_BND, memory_BPD = noise(2, 5, 6), noise(2, component.memory, 6, seed=2)
     plain = with_memory(options_of(component), given(module), x_BND, memory_BPD)
     assert not torch.allclose(module(x_BND), plain)  # it is no zeros
@@ -57,7 +51,7 @@ def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) ->
 
 
 def test_a_memory_gets_no_gradient() -> None:
-    module = twin_of(Relative(heads=2, causal=True, memory=4), at(5))
+    module = make(Case(Relative(heads=2, causal=True, memory=4), at(5)))
     x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
     module.memory_1PD = memory_BPD
     module(x_BND).sum().backward()
@@ -68,7 +62,7 @@ def test_a_memory_gets_no_gradient() -> None:
 def test_two_segments_are_one_long_pass_through_a_layer() -> None:
     # One layer over 10 tokens at once, and over the second 5 with the first 5 for a memory.
     whole, half = (
-        twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens)) for tokens, memory in ((10, 0), (5, 5))
+        make(Case(Relative(heads=2, causal=True, memory=memory), at(tokens))) for tokens, memory in ((10, 0), (5, 5))
     )
     half.load_state_dict(whole.state_dict())
     x_BND = noise(2, 10, 6)
@@ -167,7 +161,7 @@ def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Te
     ids=str,
 )
 def test_segments_go_on_as_the_paper_s_algorithm_does(component: Compressive) -> None:
-    module, segments = twin_of(component, at(4)), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
+    module, segments = make(Case(component, at(4))), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
     for x_BND, plain in zip(segments, by_algorithm_1(component, module, segments), strict=True):
         torch.testing.assert_close(module(x_BND), plain, rtol=1e-11, atol=1e-12)
         # the next segment finds what this one has made of the compressed memory, and the memory behind it

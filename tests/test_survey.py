@@ -8,7 +8,7 @@ import pytest
 
 import xfcost
 from helpers import csv_of, xf
-from measured import HEADER, THERE, changed, row, timed
+from measured import THERE, changed, row, runs_file, timed
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.paper_tables import survey_of
 from xfcost.counting.survey import growth, mixing_parts, survey_lines, with_keys
@@ -146,18 +146,13 @@ def measured_rows(seconds, **fields):
     ]
 
 
-def written(folder, rows):
-    path = folder / "runs.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (HEADER, *rows)))
-    return path
-
-
 SECONDS = {("common-full", 1024): 2.0, ("common-full", 4096): 8.0, ("common-linear", 1024): 1.0}
 
 
 def test_times_are_over_full_attention_s_at_the_largest_n_of_both(tmp_path):
     rows = measured_rows(SECONDS | {("common-axial", 4096): 2.0, ("common-axial", 1024): 1.0})
-    found = {one["preset"]: one for one in document(survey_of(Run(), (), written(tmp_path, rows), print)).records()}
+    runs = runs_file(tmp_path / "runs.jsonl", *rows)
+    found = {one["preset"]: one for one in document(survey_of(Run(), (), runs, print)).records()}
     assert (found["common-axial"]["time_ratio"], found["common-axial"]["time_N"]) == (pytest.approx(0.25), 4096)
     assert (found["common-linear"]["time_ratio"], found["common-linear"]["time_N"]) == (pytest.approx(0.5), 1024)
     assert found["common-full"]["time_ratio"] == pytest.approx(1.0)
@@ -168,7 +163,7 @@ def test_times_are_shown_with_their_intervals_and_noisy_rows_are_told(tmp_path):
     rows = measured_rows(SECONDS)
     noisy = msgspec.structs.replace(rows[2].outcome.timing, noisy="busy")
     rows[2] = msgspec.structs.replace(rows[2], outcome=msgspec.structs.replace(rows[2].outcome, timing=noisy))
-    text = document(survey_of(Run(), (), written(tmp_path, rows), print)).text("markdown")
+    text = document(survey_of(Run(), (), runs_file(tmp_path / "runs.jsonl", *rows), print)).text("markdown")
     assert re.search(r"Linear Transformer +\| 0.5× +\| 0.434 to 0.576 +\| 1,024", text)
     assert "Performer" not in text.partition("Measured time")[2].partition("class:")[0]
     assert "noisy: 1 of the file's 3 rows" in text
@@ -177,16 +172,17 @@ def test_times_are_shown_with_their_intervals_and_noisy_rows_are_told(tmp_path):
 def test_rows_run_otherwise_than_full_attention_are_not_compared(tmp_path):
     other = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows({("common-axial", 1024): 1.0})]
     rows = [*measured_rows(SECONDS), *other, *measured_rows({("common-etc", 1024): 1.0}, settings=("a=1",))]
-    found = {one["preset"]: one for one in document(survey_of(Run(), (), written(tmp_path, rows), print)).records()}
+    runs = runs_file(tmp_path / "runs.jsonl", *rows)
+    found = {one["preset"]: one for one in document(survey_of(Run(), (), runs, print)).records()}
     assert (found["common-axial"]["time_ratio"], found["common-etc"]["time_ratio"]) == (None, None)
 
 
 def test_a_file_without_one_full_attention_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no measured row"):
-        survey_of(Run(), (), written(tmp_path, measured_rows({("common-axial", 64): 1.0})), print)
+        survey_of(Run(), (), runs_file(tmp_path / "runs.jsonl", *measured_rows({("common-axial", 64): 1.0})), print)
     there = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows(SECONDS)]
     with pytest.raises(UsageError, match="2 series"):
-        survey_of(Run(), (), written(tmp_path, [*measured_rows(SECONDS), *there]), print)
+        survey_of(Run(), (), runs_file(tmp_path / "runs.jsonl", *measured_rows(SECONDS), *there), print)
 
 
 def test_formats(tmp_path):
