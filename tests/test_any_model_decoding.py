@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from helpers import report_text
-from hugging_face import CONFIGS, write
+from hugging_face import CONFIGS, TEXT, write
 from transformers_models import cache_bytes, cache_name, parameters, transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
@@ -38,10 +38,6 @@ from xfcost.torch_models.any_model.run import cache_parameter
 from xfcost.torch_models.any_model.targets import GivenModule
 
 B, N = 2, 12
-TEXT = {
-    "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
-    "intermediate_size": 24, "vocab_size": 29, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
 FALCON = {name: value for name, value in TEXT.items() if name != "head_dim"}
 FALCON |= {"new_decoder_architecture": True, "num_kv_heads": 2}
 CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False}
@@ -369,11 +365,20 @@ class Named(nn.Module):
         return found["logits"], found["past_key_values"]
 
 
+class Keywords(Decoder):
+    """It names none of its arguments."""
+
+    def forward(self, **given: Any) -> Any:
+        found = super().forward(given["input_ids"], given.get("memory"), use_cache=True)
+        return {"logits": found["logits"], "memory": found["past_key_values"]}
+
+
 @pytest.mark.parametrize("mode", ["prefill", "decode", "generate"])
-def test_a_cache_of_another_name(mode):
+@pytest.mark.parametrize(("module", "out"), [(Named, {"cache_out": "1"}), (Keywords, {})])
+def test_a_cache_of_another_name_also_where_a_module_names_no_argument(module, out, mode):
     given = {"example_inputs": zeros, "N": N, "mode": mode, "on": SMALL, "mixing": False}
     given |= {"new_tokens": 5} if mode == "generate" else {}
-    found = xfcost.analyze(Named(), cache_in="memory", cache_out="1", **given)
+    found = xfcost.analyze(module(), cache_in="memory", **out, **given)
     usual = xfcost.analyze(Decoder(), **given)
     assert found.cache == usual.cache
     assert found.total("macs") == usual.total("macs")
@@ -419,14 +424,6 @@ def test_a_cache_is_found_by_its_type(takes, annotation, returns):
     assert (found.cache.bytes, found.cache.bytes_per_token) == (B * N * 2 * 4 * 4, 2 * 4 * 4)  # 2 of width 4, float32
 
 
-class Keywords(Decoder):
-    """It names none of its arguments."""
-
-    def forward(self, **given: Any) -> Any:
-        found = super().forward(given["input_ids"], given.get("memory"), use_cache=True)
-        return {"logits": found["logits"], "memory": found["past_key_values"]}
-
-
 @pytest.mark.parametrize(
     ("module", "options", "words"),
     [
@@ -447,12 +444,6 @@ def test_a_message_names_the_option_that_mends_it(module, options, words):
     given = {"N": N, "mode": "decode", "mixing": False} | options
     with pytest.raises(UsageError, match=words):
         xfcost.analyze(module(), example_inputs=zeros, **given)
-
-
-def test_a_module_that_names_no_argument_decodes():
-    given = {"example_inputs": zeros, "N": N, "mode": "decode", "mixing": False}
-    found, usual = xfcost.analyze(Keywords(), cache_in="memory", **given), xfcost.analyze(Decoder(), **given)
-    assert (found.total("macs"), found.cache) == (usual.total("macs"), usual.cache)
 
 
 class Refuses(Decoder):

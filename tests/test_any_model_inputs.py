@@ -115,27 +115,26 @@ def test_the_fast_path_of_an_encoder_is_off_on_real_tensors_too():
     assert macs == [2 * 10 * (4 * 64 + 2 * 128 + 2 * 5 * 8)] * 2
 
 
-def test_code_that_looks_at_values_runs_on_real_tensors_and_says_so():
-    ledger = module_ledger(Takes(lambda x: x[x.sum(-1) > 28]), (torch.arange(24.0).reshape(3, 8),))
-    # rows 1 and 2 are chosen
-    assert (ledger.total("macs"), ledger.module.tensors) == (2 * 64, "real")
-
-
-def test_a_tensor_of_another_device_runs_on_fake_tensors():
-    ledger = module_ledger(Takes(lambda x: x + torch.ones(8)), (X,))
-    assert (ledger.total("macs"), ledger.module.tensors) == (192, "fake")
-
-
 def refusing_meta(x):
     if x.device.type not in ("cpu", "cuda"):
         raise ValueError(f"no kernel for {x.device.type}")
     return x
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_code_that_refuses_meta_runs_on_fake_tensors(device):
-    ledger = module_ledger(Takes(refusing_meta).to(device), (X.to(device),))
-    assert (ledger.total("macs"), ledger.module.tensors) == (192, "fake")
+@pytest.mark.parametrize(
+    ("run", "x", "macs", "tensors"),
+    [
+        # it looks at values: rows 1 and 2 are chosen
+        (lambda x: x[x.sum(-1) > 28], torch.arange(24.0).reshape(3, 8), 2 * 64, "real"),
+        # a tensor of another device
+        (lambda x: x + torch.ones(8), X, 192, "fake"),
+        (refusing_meta, X, 192, "fake"),
+        (refusing_meta, X.to("meta"), 192, "fake"),
+    ],
+)
+def test_code_that_does_not_run_on_meta_runs_on_others_and_says_so(run, x, macs, tensors):
+    ledger = module_ledger(Takes(run).to(x.device), (x,))
+    assert (ledger.total("macs"), ledger.module.tensors) == (macs, tensors)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -661,17 +660,10 @@ def test_counts_do_not_depend_on_what_ran_before(how):
     assert model.known(LEFT_ALONE_X).equal(known)
 
 
-class PlacedWithSparse(Placed):
-    """Runs on real tensors alone, whose places the user's runs keep."""
-
-    def __init__(self, how: str):
-        super().__init__(how)
-        self.register_buffer("sparse", torch.eye(2).to_sparse())
-
-
 @pytest.mark.parametrize("how", ["function", "enclosed", "method", "static", "of_class", "found", "attribute"])
 def test_counts_do_not_depend_on_the_user_s_runs(how):
-    model = PlacedWithSparse(how)
+    model = Placed(how)
+    model.register_buffer("sparse", torch.eye(2).to_sparse())  # it runs on real tensors alone
     model(LEFT_ALONE_X)
     found = xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
     assert found.total("flops") == xfcost.analyze(model, example_inputs=LEFT_ALONE_X).total("flops")

@@ -13,6 +13,7 @@ from torch import nn
 
 import xfcost
 from helpers import command, environment, error_of, report_text, stdout_of, words_of, xf
+from hugging_face import TEXT
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.table import share_cell
 from xfcost.spec.targets import module_target
@@ -141,12 +142,6 @@ def test_a_model_on_meta_has_no_parameters_to_change(recwarn):
     assert not recwarn.list
 
 
-QWEN = {
-    "model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 12, "vocab_size": 11,
-    "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
-}  # fmt: skip
-
-
 def config_refused(folder, text):
     (folder / "config.json").write_text(text, encoding="utf-8")
     told = []
@@ -160,16 +155,16 @@ def test_what_is_no_config_is_refused_once_and_not_run(tmp_path, text):
     assert "transformers is run" not in config_refused(tmp_path, text)
 
 
-@pytest.mark.parametrize("architectures", [["logging"], ["Qwen3Config"], ["Nope"], [3], {"a": 1}])
-def test_architectures_name_a_model(tmp_path, architectures):
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        *(({"architectures": one}, "has no model ") for one in (["logging"], ["Qwen3Config"], ["Nope"], [3], {"a": 1})),
+        ({"hidden_size": "wide"}, "field 'hidden_size': TypeError: Field 'hidden_size' expected int"),
+    ],
+)
+def test_fields_of_no_model_are_refused_with_what_transformers_says(tmp_path, fields, told):
     pytest.importorskip("transformers")
-    assert "has no model " in config_refused(tmp_path, json.dumps(QWEN | {"architectures": architectures}))
-
-
-def test_what_transformers_refuses_is_told_whole(tmp_path):
-    pytest.importorskip("transformers")
-    refusal = config_refused(tmp_path, json.dumps(QWEN | {"hidden_size": "wide"}))
-    assert "field 'hidden_size': TypeError: Field 'hidden_size' expected int" in refusal
+    assert told in config_refused(tmp_path, json.dumps(TEXT | {"model_type": "qwen3"} | fields))
 
 
 def test_a_constructor_that_forgets_torch_s_own():
@@ -329,20 +324,18 @@ def test_an_interrupt_that_the_code_raises_is_an_error_of_it(tmp_path, place):
     assert (done.returncode, "its code raised KeyboardInterrupt" in done.stderr) == (2, True), done.stderr
 
 
-def test_methods_that_raise_are_the_code_s_own(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "from torch import nn\nclass Net(nn.Linear):\n    def eval(self):\n        raise ValueError('no')\n"
-    )
-    with pytest.raises(UsageError, match=r"model.py:Net: its code raised ValueError: no \(.*model.py:4\)"):
-        xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
-
-
-def test_an_error_of_ours_is_not_the_module_s(tmp_path):
-    (tmp_path / "model.py").write_text(
-        "from torch import nn\nfrom xfcost.ledger.objects import json_text\n"
-        "class Net(nn.Linear):\n    def eval(self):\n        json_text(float('inf'))\n"
-    )
-    with pytest.raises(ValueError, match="not JSON compliant"):
+@pytest.mark.parametrize(
+    ("code", "error", "told"),
+    [
+        ("raise ValueError('no')", UsageError, r"model.py:Net: its code raised ValueError: no \(.*model.py:4\)"),
+        # an error of ours is not the module's
+        ("objects.json_text(float('inf'))", ValueError, "not JSON compliant"),
+    ],
+)
+def test_methods_that_raise_are_the_code_s_own(tmp_path, code, error, told):
+    lines = "from torch import nn; from xfcost.ledger import objects\nclass Net(nn.Linear):\n    def eval(self):\n"
+    (tmp_path / "model.py").write_text(f"{lines}        {code}\n")
+    with pytest.raises(error, match=told):
         xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
 
 

@@ -176,26 +176,21 @@ def named(file, name):
     module.ledger(Lengths(None, None), How())
 
 
-@pytest.fixture
-def small_room(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        # 100² weights of 4 bytes
+        ("Looks", r"needs 40,000 bytes \(39.06 KiB\)"),
+        ("LooksInside", r"needs 40,000 bytes \(39.06 KiB\)"),
+        # an error of the code itself makes no real weights
+        ("Wrong", r"^Wrong does not run on these inputs: ValueError: my own \(.*net.py:14\)$"),
+    ],
+)
+def test_real_weights_that_do_not_fit_are_not_made(tmp_path, monkeypatch, name, refused):
     monkeypatch.setattr(peak, "tightest", lambda: Limit(39_999, "a small limit"))
-
-
-@pytest.mark.usefixtures("small_room")
-@pytest.mark.parametrize("name", ["Looks", "LooksInside"])
-def test_real_weights_that_do_not_fit_are_not_made(tmp_path, name):
     (tmp_path / "net.py").write_text(LOOKS, encoding="utf-8")
-    with pytest.raises(XfcostError) as caught:
+    with pytest.raises(XfcostError, match=refused):
         named(tmp_path / "net.py", name)
-    # 100² weights of 4 bytes
-    assert "needs 40,000 bytes (39.06 KiB)" in str(caught.value)
-
-
-@pytest.mark.usefixtures("small_room")
-def test_an_error_of_the_code_itself_makes_no_real_weights(tmp_path):
-    (tmp_path / "net.py").write_text(LOOKS, encoding="utf-8")
-    with pytest.raises(UsageError, match=r"^Wrong does not run on these inputs: ValueError: my own \(.*net.py:14\)$"):
-        named(tmp_path / "net.py", "Wrong")
 
 
 ELSEWHERE = {"backbone": "facebook/dinov2-small", "use_pretrained_backbone": True, "backbone_config": None}

@@ -158,14 +158,6 @@ class TestFiles:
         assert target.read_text(encoding="utf-8").endswith("\n")
         assert list(tmp_path.iterdir()) == [target]
 
-    def test_an_existing_file_is_kept(self, tmp_path):
-        target = tmp_path / "report.csv"
-        target.write_text("mine")
-        assert "--force" in error_of("analyze", "vit", "--no-trace", "-o", target)
-        assert target.read_text() == "mine"
-        assert xf("analyze", "vit", "--no-trace", "-o", target, "--force").returncode == 0
-        assert target.read_text() != "mine"
-
     @pytest.mark.skipif(os.name != "posix", reason="/proc is Linux's")
     @pytest.mark.parametrize("target", [f"{'a' * 300}.csv", "no/report.csv", "/proc/report.csv"])
     def test_a_place_that_can_not_be_written_is_refused(self, tmp_path, target):

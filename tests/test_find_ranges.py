@@ -261,22 +261,19 @@ def plain_lines(found, width):
     return text.get().splitlines()
 
 
-def test_a_long_search_says_how_long():
-    said = []
-    times = iter([0.0, 1.0, 3.0, 5.0])
-    expected = SearchTime(said.append, lambda: next(times), None)
-    for done in (100, 200, 300):
-        expected.done(done, 1_000_000)
-    assert said == ["about 5.6 h left (50 configurations per second)"]
-
-
-def test_a_short_search_says_nothing():
-    said = []
-    times = iter([0.0, 1.0, 1.1])
-    expected = SearchTime(said.append, lambda: next(times), None)
-    for done in (50, 100):
-        expected.done(done, 100)
-    assert said == []
+@pytest.mark.parametrize(
+    ("times", "done", "of", "told"),
+    [
+        ((0.0, 1.0, 3.0, 5.0), (100, 200, 300), 1_000_000, ["about 5.6 h left (50 configurations per second)"]),
+        ((0.0, 1.0, 1.1), (50, 100), 100, []),
+    ],
+)
+def test_a_long_search_says_how_long_and_a_short_one_nothing(times, done, of, told):
+    said, clock = [], iter(times)
+    expected = SearchTime(said.append, lambda: next(clock), None)
+    for number in done:
+        expected.done(number, of)
+    assert said == told
 
 
 def test_a_part_that_is_counted_often_says_so(monkeypatch):
@@ -286,12 +283,6 @@ def test_a_part_that_is_counted_often_says_so(monkeypatch):
     find_in_ranges(varied, Run(), Question(), progress=FindProgress(said.append))
     part = "6 combinations of stages.0.dim, **.heads in one part of the model are counted one by one"
     assert said == ["6 configurations of 2 keys", part]
-
-
-TINY = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1000, "hidden_size": 16,
-    "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
-}  # fmt: skip
 
 
 # Dense in bfloat16; a preset; experts in MXFP4; FP8, whose products are faster; INT4; windows, whose keys are fewer.

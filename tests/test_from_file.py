@@ -1,6 +1,7 @@
 """`plot --from`, `compare --from` and `roofline --from`: saved rows; nothing is measured, torch is not imported."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 
 from helpers import environment, stdout_of, table_of, xf
-from measured import HEADER, changed, row, spec_file, timed
+from measured import changed, row, runs_file, spec_file, timed
 from xfcost.api.accounts import account
 from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
@@ -42,36 +43,11 @@ def rows_of(folder, system, seconds, **fields):
     return found
 
 
-def written(folder, rows, name="runs.jsonl"):
-    path = folder / name
-    path.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in (HEADER, *rows)))
-    return path
-
-
 @pytest.fixture
 def runs(tmp_path):
     """A is faster at N = 64, B from 256 on; both quarter their ratio from point to point."""
     first = rows_of(tmp_path, "A", {64: 1.0, 256: 4.0, 1024: 64.0})
-    return written(tmp_path, [*first, *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0, 1024: 8.0})])
-
-
-def test_the_answer_comes_first(runs):
-    done = stdout_of("compare", "--from", runs, COLUMNS="200")
-    lines = done.splitlines()
-    assert lines[1] == "eager   batch 1   float32   forward   cpu   P   on here   4 cores   4 threads"
-    # medians 1 and 2 with a tenth each way: ln 2 ± √(ln²(1/0.9) + ln²(1.1)) = 0.693 ± 0.142, and so at every point;
-    # over 2 bits of N it falls from there to -0.693 ± 0.142, and meets 0 at shares 0.398, 1/2 and 0.602 of the way
-    assert lines[3:7] == [
-        "A and B, time:",
-        "  A is faster at N = 64: 2× (1.74 to 2.31)",
-        "  B is faster at N = 256 to 1,024: 2× (1.74 to 2.31) to 8× (6.94 to 9.22)",
-        "  crossing measured: N ≈ 128 (111 to 148), between the points 64 and 256; below it A is faster",
-    ]
-    assert lines[7].startswith("  crossing counted: MACs: none found; A has fewer (counted from N = 1 to 1,048,576")
-    assert lines[8] == "  peak memory at N = 1,024: the same"
-    # time: ln 4 ± 0.142 over ln 4; MACs: 512·N + 16·N², 12 times as many, and ln 12 over ln 4
-    second = next(line.split() for line in lines if line.lstrip().startswith("256 "))
-    assert second == ["256", "4.00", "s", "10.0", "%", "1.00", "(0.90", "to", "1.10)", "1.79", "250", "KiB", "60", "B"]
+    return runs_file(tmp_path / "runs.jsonl", *first, *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0, 1024: 8.0}))
 
 
 def test_json_has_points_slopes_ratios_and_crossings(runs):
@@ -79,9 +55,15 @@ def test_json_has_points_slopes_ratios_and_crossings(runs):
     (pair,) = found["pairs"]
     assert [one["value"] for one in pair["ratios"]] == pytest.approx([2, 0.5, 0.125])
     assert [one["faster"] for one in pair["ratios"]] == ["A", "B", "B"]
-    assert pair["crossovers_measured"][0]["x"] == pytest.approx(128)
+    # medians 1 and 2 with a tenth each way: ln 2 ± √(ln²(1/0.9) + ln²(1.1)) = 0.693 ± 0.142, and so at every point;
+    # over 2 bits of N it falls from there to -0.693 ± 0.142, and meets 0 at shares 0.398, 1/2 and 0.602 of the way
+    assert pair["ratios"][0]["interval"] == pytest.approx([2 / math.exp(0.1421), 2 * math.exp(0.1421)], rel=1e-3)
+    (crossing,) = pair["crossovers_measured"]
+    assert [crossing["x"], *crossing["interval"]] == pytest.approx([128, 111, 147.5], rel=1e-3)
     time = found["series"][0]["slopes"]["time"]
     assert [one["value"] for one in time["local"]] == pytest.approx([1, 2])
+    # MACs: 512·N + 16·N², 12 times as many, and ln 12 over ln 4
+    assert time["local"][0]["beside"] == pytest.approx(math.log(12, 4))
     assert time["upper_end"]["points"] == 3
     assert [one["configuration"]["N"] for one in found["series"][0]["measured"]] == list(NS)
 
@@ -99,7 +81,7 @@ def gpu_runs(tmp_path):
             )  # fmt: skip
             outcomes[N] = timed(wall, wall, wall, lanes=lanes, times=(wall,) * 6)
         rows += rows_of(tmp_path, system, outcomes)
-    return written(tmp_path, rows, "gpu.jsonl")
+    return runs_file(tmp_path / "gpu.jsonl", *rows)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +162,7 @@ def test_the_help_of_plot_has_the_metrics_of_files():
 
 
 def test_one_point_is_drawn_without_a_warning(tmp_path):
-    runs = written(tmp_path, rows_of(tmp_path, "A", {64: 1.0}))
+    runs = runs_file(tmp_path / "runs.jsonl", *rows_of(tmp_path, "A", {64: 1.0}))
     done = xf("plot", "--from", runs, "-o", str(tmp_path / "p.svg"))
     assert (done.returncode, "Warning" in done.stderr) == (0, False), done.stderr
 
@@ -199,7 +181,9 @@ def with_points(points=POINTS, **more):
 
 @pytest.fixture
 def rooflines(tmp_path):
-    return written(tmp_path, rows_of(tmp_path, "A", {64: with_points(POINTS[:1]), 256: with_points()}))
+    return runs_file(
+        tmp_path / "runs.jsonl", *rows_of(tmp_path, "A", {64: with_points(POINTS[:1]), 256: with_points()})
+    )
 
 
 def test_a_roofline_of_saved_rows_is_of_the_largest_and_under_the_saved_roofs(rooflines, tmp_path):

@@ -27,25 +27,20 @@ def test_what_is_overwritten_keeps_its_permissions(tmp_path: Path, mode: int) ->
     assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (b"new", mode)
 
 
-@posix
-def test_a_new_file_gets_those_of_any_new_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_new_file_gets_those_of_any_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool) -> None:
+    if not unnamed:
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     (tmp_path / "any").touch()
     write_whole(tmp_path / "new", b"new", force=False)
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "any").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["any", "new"]
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="a folder that takes no file")
 def test_a_folder_that_takes_no_file_is_refused_before_any_work() -> None:
     with pytest.raises(OutputError, match=r"^-o /proc/x.html: can't be written: "):
         check_target(Path("/proc/x.html"), force=False)
-
-
-def test_without_unnamed_files_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    (tmp_path / "any").touch()
-    write_whole(tmp_path / "new", b"new", force=False)
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "any").stat().st_mode
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["any", "new"]
 
 
 @pytest.mark.parametrize("unnamed", [True, False])

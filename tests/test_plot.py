@@ -157,20 +157,25 @@ def test_long_numbers_are_refused_shortly(text):
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("words", [("plot", "vit"), ("plot", "nothing"), ("diagram", "nothing"), ("glance", "nothing")])
-def test_an_existing_file_is_kept_and_refused_before_any_work(words, tmp_path):
-    target = tmp_path / ("a.csv" if words[0] == "glance" else "a.svg")
-    target.write_text("mine")
-    assert "already exists" in error_of(*words, "-o", target)
-    assert target.read_text() == "mine"
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("plot", "vit"), "a.svg"), (("plot", "nothing"), "a.svg"), (("diagram", "nothing"), "a.svg"),
+        (("glance", "nothing"), "a.csv"), (("analyze", "nothing"), "a.csv"), (("report", "vit"), "a.html"),
+    ],
+)  # fmt: skip
+def test_an_existing_file_is_kept_and_refused_before_any_work(words, name, tmp_path):
+    (tmp_path / name).write_text("mine")
+    assert "already exists; " in error_of(*words, "-o", tmp_path / name)
+    assert (tmp_path / name).read_text() == "mine"
 
 
-def test_an_existing_file_is_replaced_with_force(tmp_path):
-    target = tmp_path / "a.svg"
-    target.write_text("mine")
-    stdout_of("plot", "vit", "-o", target, "-f")
-    assert target.read_text().startswith("<?xml")
-    assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
+@pytest.mark.parametrize(("command", "name", "starts"), [("plot", "a.svg", "<?xml"), ("analyze", "a.csv", "path,")])
+def test_an_existing_file_is_replaced_with_force(command, name, starts, tmp_path):
+    (tmp_path / name).write_text("mine")
+    stdout_of(command, "vit", "-o", tmp_path / name, "-f")
+    assert (tmp_path / name).read_text().startswith(starts)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):

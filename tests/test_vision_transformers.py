@@ -10,7 +10,7 @@ from torch import nn
 import transformers_models as hf
 from specs import counted
 from strategies import placed
-from transformers_models import TheirWeights, compare
+from transformers_models import TheirWeights
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -29,11 +29,6 @@ from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
 
 # Swin and GPT-2 ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def theirs_swin(version: str = "Swin", **settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES, "embed_dim": 12, "patch_size": 4} | settings
-    return hf.theirs_of(f"{version}ForImageClassification", **settings)
 
 
 def copied_swin(theirs: nn.Module, ours: Any) -> None:
@@ -63,22 +58,6 @@ def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
         hf.copy_block("gpt2", block, weights, f"transformer.h.{number}.")
     weights.put(ours.head.norm, "transformer.ln_f")
     assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize(
-    ("size", "window"),
-    [
-        (48, 3),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
-        (40, 3),  # 10×10 padded to 12×12, 5×5 to 6×6, then 3×3: grids that windows and merging don't divide
-        (36, 2),  # 9×9, 5×5, 3×3: padded for windows and for merging in every stage
-        (56, 4),  # 14×14 to 16×16, 7×7 to 8×8, 4×4
-    ],
-)
-def test_swin_with_their_weights(size: int, window: int, attention: str, tmp_path: Path) -> None:
-    theirs = theirs_swin(depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, window_size=window)
-    ours = hf.imported(theirs, tmp_path, attention=attention)
-    hf.compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -125,21 +104,26 @@ def copied_v2_block(block: Any, weights: TheirWeights, prefix: str) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize(
-    ("size", "window", "depths"),
+    ("version", "size", "window", "depths"),
     [
-        ((48, 48), 3, (2, 4, 2)),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
-        ((56, 56), 4, (2, 4)),  # 14×14 padded to 16×16, 7×7 to 8×8
-        ((44, 36), 3, (2, 2)),  # 11×9 padded to 12×9; odd sides merge to 6×5, padded to 6×6
-        ((48, 72), 3, (2, 2)),  # 12×18, 6×9
+        ("Swin", 48, 3, (2, 4, 2)),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
+        ("Swin", 40, 3, (2, 4, 2)),  # 10×10 padded to 12×12, 5×5 to 6×6, then 3×3: windows and merging don't divide
+        ("Swin", 36, 2, (2, 4, 2)),  # 9×9, 5×5, 3×3: padded for windows and for merging in every stage
+        ("Swin", 56, 4, (2, 4, 2)),  # 14×14 to 16×16, 7×7 to 8×8, 4×4
+        ("Swinv2", (48, 48), 3, (2, 4, 2)),  # as above
+        ("Swinv2", (56, 56), 4, (2, 4)),  # 14×14 padded to 16×16, 7×7 to 8×8
+        ("Swinv2", (44, 36), 3, (2, 2)),  # 11×9 padded to 12×9; odd sides merge to 6×5, padded to 6×6
+        ("Swinv2", (48, 72), 3, (2, 2)),  # 12×18, 6×9
     ],
 )
-def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
-    # Theirs clips windows to ⌊side/2⌋ where an odd side merges to ⌈side/2⌉, and its height alone says whether there is
+def test_swin_with_their_weights(version, size, window, depths, attention, tmp_path):
+    # V2's clips windows to ⌊side/2⌋ where an odd side merges to ⌈side/2⌉, and its height alone says whether there is
     # a shift (timm and torchvision ask every side, as we do): no such stage here.
-    heads = [2, 3, 6][: len(depths)]
-    theirs = theirs_swin("Swinv2", depths=list(depths), num_heads=heads, image_size=size, window_size=window)
-    ours = hf.imported(theirs, tmp_path, attention=attention)
-    compare(theirs, ours, copied_swin, tolerance=1e-6)  # offsets are held in single precision
+    sizes = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES, "embed_dim": 12, "patch_size": 4, "image_size": size}
+    sizes |= {"depths": list(depths), "num_heads": [2, 3, 6][: len(depths)], "window_size": window}
+    theirs = hf.theirs_of(f"{version}ForImageClassification", **sizes)
+    # V1's softmax runs in float32, and V2's offsets are held in single precision
+    hf.compare(theirs, hf.imported(theirs, tmp_path, attention=attention), copied_swin, tolerance=1e-6)
 
 
 def as_the_public_code_counts(ledger: Ledger) -> int:
