@@ -20,6 +20,7 @@ from xfcost.layers.feed_forward import Mlp, Norm, NormSubLayer
 from xfcost.layers.stems import ConvEmbed
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -88,7 +89,7 @@ def test_the_probed_kind_is_the_declared_one(component):
     component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
     small, large = (Grid((side, 6)) for side in (12, 24))
     probes = [probe(twin_of(component, spot(grid, 24)), (tokens_of(grid, 24),)) for grid in (small, large)]
-    declared = {row.mixing for row in component.operations(spot(large, 24))}
+    declared = {row.mixing for row in component_rows(component, spot(large, 24))}
     widest = max(declared, key=("per-token", "local", "global").index)
     assert kind_of(*probes) == widest
     # a stride that is no less than the kernel makes disjoint groups, and those are new tokens

@@ -19,6 +19,7 @@ from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.non_local import NonLocal, Sagan
 from xfcost.mechanisms.residual_blocks import Bottleneck, squeezed_width
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.tracing.trace import trace
 
@@ -129,7 +130,7 @@ def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
 
 def rows(component, place):
     component.check(place)
-    return {row.path: row for row in component.operations(place)}
+    return {row.path: row for row in component_rows(component, place)}
 
 
 def totals(component, place):

@@ -41,7 +41,7 @@ from xfcost.formulas.conv_kernel import (
     tokens_read,
     unread_note,
 )
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import letter_power
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
@@ -49,7 +49,6 @@ from xfcost.program.convolution import convolution, depthwise, grid_norm, in_row
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Shape, Tensor
-from xfcost.program.tape import Program
 
 
 def strided_grid(grid: Grid, stride: int) -> Grid:
@@ -111,7 +110,7 @@ def scaled(t: Functions, x: Tensor, gate: Tensor) -> Tensor:
     return x * gate
 
 
-class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
+class ConvBlock(Mixer, frozen=True, kw_only=True):
     """relu(f(x) + shortcut(x)), f being convolutions with batch norms (He et al. 2016, §3.3 and §4.1).
 
     The output has the stage's width and, with a stride s, every s-th position along every axis. Where the shape changes
@@ -119,14 +118,12 @@ class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
     after them have one.
     """
 
+    widens: ClassVar[bool] = True
+
     residual: Literal["none"] = "none"
     """Only `none`: the block has its own shortcut."""
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
-
-    @property
-    def widens(self) -> bool:
-        return True
 
     def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
         """The kernels of f, in order."""
@@ -373,7 +370,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             )
 
 
-class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag="inverted_residual"):
+class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag="inverted_residual"):
     """1×1, depthwise W×W and 1×1 convolutions with batch norms; x is added where the shape stays.
 
     Sandler et al. 2018, §3.3, with ReLU6, 3×3 and an expansion of 6; MobileViT has Swish and expansions of 2 and 4
@@ -395,6 +392,7 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
     No convolution has a bias but those of the squeeze: the norm behind it has.
     """
 
+    widens: ClassVar[bool] = True
     short_name = "Inverted residual"
 
     residual: Literal["none"] = "none"
@@ -411,10 +409,6 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
     """Activation function behind the first two norms, and inside the squeeze."""
     squeeze: Squeeze | None = None
     """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
-
-    @property
-    def widens(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         check_odd("size", self.size)
@@ -469,7 +463,7 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
         return in_rows(t.leaf("add", add, x, y, role="add") if self.adds(place) else y)
 
 
-class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
+class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     """n 3×3 convolutions with ReLU, then the maximum of disjoint 2×2 (Simonyan and Zisserman 2015, §2.1 and Table 1).
 
     N tokens of width d on a grid of r axes become N' = N/2^r of the stage's width d'; a side that is odd loses its last
@@ -484,6 +478,7 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     A token that leaves reads (2n + 2)×(2n + 2) tokens.
     """
 
+    widens: ClassVar[bool] = True
     short_name = "VGG block"
 
     residual: Literal["none"] = "none"
@@ -492,10 +487,6 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     """Number n of convolutions."""
     norm: Literal["none", "batch_norm"] = "none"
     """Norm behind each convolution."""
-
-    @property
-    def widens(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         check_no_special_tokens(place.grid, "a kernel slides over a grid")
@@ -530,7 +521,7 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
         yield from unread_note(self.pool(place.grid), place.grid)
 
 
-class ConvNext(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
+class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
 
     N tokens on a grid of r axes, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.

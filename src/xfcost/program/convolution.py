@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from xfcost.formulas.conv_kernel import ConvKernel
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import letter_power
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.units import Number
 from xfcost.program.operations import Operations

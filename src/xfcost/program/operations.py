@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from xfcost.formulas.component import ActKind, Component, NormKind, Place, SubLayer
+from xfcost.formulas.component import ActKind, Component, NormKind, Place
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import (
@@ -125,10 +125,6 @@ class Operations:
 
     def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:
         """Another component, in a module of its own."""
-        raise NotImplementedError
-
-    def shortcut(self, component: SubLayer, place: Place, given: Tensor, own: Tensor) -> Tensor:
-        """What f(`given`) is added to: `own` in the shape of that sum."""
         raise NotImplementedError
 
     def zeros(self, *shape: Number, like: Tensor, type_: Type = "model") -> Tensor:

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Component, Enter, Place, SubLayer
+from xfcost.formulas.component import Component, Place
 from xfcost.formulas.operation_costs import COSTS, FREE
-from xfcost.formulas.rows import without_work
-from xfcost.ledger.accounts import Cached
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type, width_of
@@ -23,13 +22,12 @@ from xfcost.ledger.units import Number
 from xfcost.program.leaves import Leaf, Worked
 from xfcost.program.loops import LOOPS
 from xfcost.program.operations import Operations
-from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast, contiguous_strides, lettered
+from xfcost.program.symbolic import Shape, Storage, Symbolic, broadcast, contiguous_strides, lettered
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
 _SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu", "log"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "rsqrt", "softmax"})
-NO_TITLES: Final[Mapping[str, str]] = {}
 _WHOLE: Final = frozenset({"int64", "bool"})
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
@@ -68,7 +66,7 @@ class Tape(Operations):
 
     def __init__(self, *, batch: int = 1, element: int | None = None, decodes: bool = False) -> None:
         self.batch, self.decodes = batch, decodes
-        self.titles: Mapping[str, str] = NO_TITLES
+        self.titles: Mapping[str, str] = {}
         """Titles of the component that runs; they come before those of `titles.py`."""
         self.follows_memory, self.element = element is not None, element or 4
         self.rows: dict[str, Operation] = {}
@@ -98,6 +96,15 @@ class Tape(Operations):
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
         return Symbolic(self, shape, Storage(prod(shape), type_, held=True), learns=False, once=True)
+
+    def inputs(self, component: Component, place: Place) -> tuple[Symbolic, ...]:
+        """What comes in, one token in a decode step; and the memory or an earlier stage's output, if it reads that."""
+        tokens, *width = component.entering(place)
+        type_ = component.entering_type
+        x = self.input(1 if self.decodes else tokens, *width, type_=type_, learns=type_ == "model")
+        if place.memory is None or not (component.reads_memory or component.reads_stage):
+            return (x,)
+        return x, self.input(place.memory.total, place.memory_dim, raw=False)
 
     def past(self, *shape: Number) -> Symbolic:
         """What earlier steps left, (B, …)."""
@@ -387,16 +394,15 @@ class Tape(Operations):
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         """Another component: its program."""
-        program: Any = component
-        titles, self.titles = self.titles, program.titles
-        result = program.forward(self, inputs[0], place, *inputs[1:])
+        titles, self.titles = self.titles, component.titles
+        result = component.forward(self, inputs[0], place, *inputs[1:])
         self.titles = titles
         return result
 
     def leaving(self, component: Component, place: Place, *inputs: Any) -> Any:
         """A tensor in the shape of what leaves a component."""
         grid, width = component.out(place)
-        tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
+        tokens = 1 if self.decodes else grid.special if component.special_tokens_only else grid.total
         return self.made((self.batch, tokens, width), *inputs)
 
     def zeros_like(self, x: Any, *shape: Number) -> Symbolic:
@@ -462,10 +468,6 @@ class Tape(Operations):
         of_each: Symbolic = x.expand(like.shape[0], *x.shape[1:])
         of_each.once = False
         return of_each
-
-    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        program: Any = component
-        return program.skip(self, given, own, place)
 
     def run(
         self, name: str, leaf: Leaf, *inputs: Any, title: str | None = None, label: str | None = None, **facts: Any
@@ -534,64 +536,7 @@ def _in_order_of(like: Symbolic, shape: Shape) -> Shape:
     return tuple(dense[order.index(axis)] for axis in range(len(shape)))
 
 
-def memory_of(t: Tape, component: Component, place: Place) -> tuple[Symbolic, ...]:
-    """The encoder's output, or that of an earlier stage, where the component reads one."""
-    reads = isinstance(component, SubLayer) and component.reads_memory
-    reads = reads or (isinstance(component, Enter) and component.reads_stage is not None)
-    if not reads or place.memory is None:
-        return ()
-    return (t.input(place.memory.total, place.memory_dim, raw=False),)
-
-
-class Program(Component, frozen=True):
-    """A component that is one program, run by every machine: its rows are those of a tape."""
-
-    titles: ClassVar[Mapping[str, str]] = NO_TITLES
-    """Titles of leaves by name, where these differ from `titles.py`."""
-
-    decodes: ClassVar[bool] = False
-    """Has a mixer's program a decode step?"""
-
-    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        """(B, N, D) -> (B, N', D'); behind the place the encoder's output (B, M, E), where it is read."""
-        raise NotImplementedError
-
-    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
-        """What f(x) is added to, x itself where it has its shape; `given` is what f reads, x or its norm."""
-        return x
-
-    entering_type: ClassVar[Type] = "model"
-    """The type of what comes in."""
-
-    def entering(self, place: Place) -> Shape:
-        """The shape of a sample that comes in."""
-        return place.grid.total, place.dim
-
-    def inputs(self, t: Tape, place: Place) -> tuple[Symbolic, ...]:
-        """What comes in, one token in a decode step; and the memory or the earlier stage's output, where it reads one.
-
-        A decode step has that in a cache.
-        """
-        tokens, *width = self.entering(place)
-        x = t.input(1 if t.decodes else tokens, *width, type_=self.entering_type, learns=self.entering_type == "model")
-        return (x, *memory_of(t, self, place))
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        return self._rows(place, Tape())
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        if not self.decodes:
-            return super().step(place)  # type: ignore[misc,no-any-return]  # a mixer's, which refuses
-        return self._rows(place, Tape(decodes=True))
-
-    def _rows(self, place: Place, tape: Tape) -> Iterator[Operation]:
-        tape.component("", self, place, *self.inputs(tape, place))
-        return iter(tape.rows.values())
-
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        tape = Tape()
-        if not isinstance(self, SubLayer):
-            return iter(())
-        x = tape.input(*self.entering(place))
-        self.skip(tape, x, x, place)
-        return iter(tape.rows.values())
+def without_work(row: Operation) -> Operation:
+    """`row` with its parameters only: it does not run in this pass."""
+    nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved"), 0)
+    return msgspec.structs.replace(row, weights_read=WeightsRead(0), pairs=None, core=None, matrix=None, **nothing)
