@@ -204,17 +204,6 @@ def unread_note(kernel: ConvKernel, grid: Grid) -> Iterator[str]:
 # The receptive field of stacked convolutions, axis by axis ───────────────────────────────────────────────────────────
 
 
-def pointwise_kernel(grid: Grid, stride: int = 1) -> ConvKernel:
-    """A kernel of one position along every axis: 1×1 on a plane."""
-    rank = len(grid.sides)
-    return ConvKernel((1,) * rank, (stride,) * rank, (0,) * rank)
-
-
-def kernel_of_three(grid: Grid, stride: int = 1) -> ConvKernel:
-    """A kernel of three positions along every axis, padded by one: 3×3 on a plane."""
-    return centred_kernel(grid, 3, stride)
-
-
 def centred_kernel(grid: Grid, side: Number, stride: int = 1) -> ConvKernel:
     """A kernel of an odd side along every axis, padded by half of it."""
     rank = len(grid.sides)
@@ -320,10 +309,6 @@ class DilatedKernel(msgspec.Struct, frozen=True):
         rank = len(grid.sides)
         padding = 0 if self.causal else self.back
         return ConvKernel((self.size,) * rank, (1,) * rank, (padding,) * rank)
-
-    def padded(self, grid: Grid) -> Number:
-        """Tokens written by the causal zero padding; 0 without."""
-        return grid.tokens + self.back if self.causal and self.size > 1 else 0
 
     def reads(self, grid: Grid, token: int) -> Sequence[int]:
         """The tokens that output `token` reads, in raster order."""

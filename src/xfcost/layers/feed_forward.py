@@ -90,9 +90,6 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
         if self.norm == "group_norm":
             raise ComponentError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
 
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim if self.widens else place.dim
-
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         x = t.linear("linear", x, self.out(place)[1], bias=self.bias)
         return t.act("act", t.norm("norm", x, self.norm), self.act)

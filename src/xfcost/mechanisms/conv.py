@@ -78,7 +78,7 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
             y = convolution(t, name, on_grid(x, (self.size,)), outputs, kernel, (1,), **options)
         else:
             x = on_grid(x, sides)
-            if taps.padded(place.grid):
+            if self.causal and self.size > 1:
                 x = t.leaf("pad", after_zeros, x, options={"count": taps.back})
             y = convolution(t, name, x, outputs, kernel, sides, dilation=self.dilation, **options)
         return in_rows(y)
@@ -125,9 +125,6 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
             raise ComponentError(
                 "act", "a gate halves the width, and a depthwise convolution can't double it; use separable"
             )
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim if self.widens else place.dim
 
     titles: ClassVar[Mapping[str, str]] = {
         **ConvolutionMixer.titles,

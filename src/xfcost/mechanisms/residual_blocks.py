@@ -33,10 +33,8 @@ from xfcost.formulas.conv_kernel import (
     KernelMixer,
     centred_kernel,
     kernel_of,
-    kernel_of_three,
     pairs_of_one_kernel,
     pairs_of_two_kernels,
-    pointwise_kernel,
     receptive_field,
     tokens_read,
     unread_note,
@@ -90,7 +88,7 @@ def squeezed(t: Operations, x: Tensor, hidden: Number, act: ActKind, grid: Grid)
     squeeze_conv2  w'·w MACs, (w' + 1)·w parameters
     squeeze_scale  N'·w multiplications by the gate, which all tokens decide
     """
-    width, kernel, t = x.shape[1], pointwise_kernel(grid), t.part("squeeze")
+    width, kernel, t = x.shape[1], centred_kernel(grid, 1), t.part("squeeze")
     all_tokens: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
     single = kernel.sides
     mean = t.leaf("pool", grid_mean, x, title="Squeeze: mean over tokens", **all_tokens)
@@ -130,7 +128,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def check(self, place: Place) -> None:
-        pointwise_kernel(place.grid, self.stride).check(place.grid)
+        centred_kernel(place.grid, 1, self.stride).check(place.grid)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return strided_grid(place.grid, self.stride), place.out_dim
@@ -147,7 +145,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         if not self.projects(place):
             return x
         (grid, width), names = self.out(place), ("shortcut.conv", "shortcut.norm")
-        kernel = pointwise_kernel(place.grid, self.stride)
+        kernel = centred_kernel(place.grid, 1, self.stride)
         return normed(t, names, x, width, kernel, grid.sides, title="Shortcut convolution")
 
 
@@ -167,7 +165,7 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     short_name = "Basic block"
 
     def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
-        return kernel_of_three(grid, self.stride), kernel_of_three(grid)
+        return centred_kernel(grid, 3, self.stride), centred_kernel(grid, 3)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return prod(pairs_of_two_kernels(side, self.stride) for side in grid.sides)
@@ -309,10 +307,10 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         return msgspec.structs.replace(place, grid=strided_grid(place.grid, self.strides[0]), dim=width, out_dim=width)
 
     def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
-        return pointwise_kernel(grid, self.strides[0]), kernel_of_three(grid, self.strides[1])
+        return centred_kernel(grid, 1, self.strides[0]), centred_kernel(grid, 3, self.strides[1])
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        first = pointwise_kernel(grid, self.strides[0])
+        first = centred_kernel(grid, 1, self.strides[0])
         if self.spatial is not None:
             inner_grid = strided_grid(grid, self.strides[0])
             return receptive_field([first], grid, self.spatial_mixer.reads(inner_grid, token))
@@ -344,7 +342,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         y = t.act("act2", mixed, "relu")
         if self.squeeze is not None:
             y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), "relu", grid)
-        y = normed(t, ("conv3", "norm3"), y, width, pointwise_kernel(grid), grid.sides)
+        y = normed(t, ("conv3", "norm3"), y, width, centred_kernel(grid, 1), grid.sides)
         kept = self.carried(t, x, place)
         return in_rows(t.act("act3", t.leaf("add", add, kept, y, role="add"), "relu"))
 
@@ -448,7 +446,7 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         sides, (grid, width), hidden = place.grid.sides, self.out(place), self.inner(place.dim)
-        one = pointwise_kernel(grid)
+        one = centred_kernel(grid, 1)
         x = y = on_grid(x, sides)
         if self.expands(place):
             names = ("expand.conv", "expand.norm")
@@ -507,7 +505,7 @@ class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
         return Grid(self.pool(place.grid).out(place.grid.sides)), place.out_dim
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        (grid, width), sides, kernel = self.out(place), place.grid.sides, kernel_of_three(place.grid)
+        (grid, width), sides, kernel = self.out(place), place.grid.sides, centred_kernel(place.grid, 3)
         y = on_grid(x, sides)
         for number in range(1, self.convs + 1):
             y = convolution(t, f"conv{number}", y, width, kernel, sides, title="3×3 convolution")
