@@ -137,9 +137,7 @@ class GatheredWindows(NamedTuple):
         bordered = prod(side + 2 * windows.reach for side in windows.grid.sides)
         padded = t.call("aten::constant_pad_nd", (x,), (batch, bordered, width))
         shape = (batch, outputs, self.groups, windows.places, width // self.groups)
-        y = t.call("aten::index", (padded,), shape)
-        t.save(y, t.made((outputs, windows.places), type_="int64"))
-        return y
+        return t.save(t.call("aten::index", (padded,), shape), t.made((outputs, windows.places), type_="int64"))
 
 
 def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:

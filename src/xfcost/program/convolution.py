@@ -47,9 +47,7 @@ class Convolution(NamedTuple):
         weight = t.weight(self.outputs, x.shape[1] // self.groups, *self.kernel.sides)
         bias = t.weight(self.outputs) if self.bias else None
         shape = (x.shape[0], self.outputs, *self.sides)
-        y = t.call("aten::convolution", (x, weight, bias), shape, factors=(x, weight))
-        t.save(y, x)
-        return y
+        return t.save(t.call("aten::convolution", (x, weight, bias), shape, factors=(x, weight)), x)
 
 
 class Pool(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, partialmethod
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -176,10 +176,11 @@ class Tape(Operations):
         """A cost of the leaf that runs, where no operation of the table has it."""
         self.now.costs[quantity] += amount
 
-    def save(self, result: Symbolic, *tensors: Symbolic) -> None:
-        """Autograd saves the storages of these for the gradient of the operation that made `result`."""
+    def save(self, result: Symbolic, *tensors: Symbolic) -> Symbolic:
+        """`result`, for the gradient of whose operation autograd saves the storages of the other tensors."""
         if result.learns:
             self.now.saves += tensors
+        return result
 
     def elementwise(self, work: str, x: Symbolic, other: Symbolic | float | None = None) -> Symbolic:
         """An operation by element; a factor is saved for the gradient of the other one."""
@@ -219,9 +220,7 @@ class Tape(Operations):
         return float("-inf")
 
     def grid_sample(self, x: Symbolic, points: Symbolic) -> Symbolic:
-        y = self.call("aten::grid_sampler", (x, points), (*x.shape[:2], *points.shape[1:-1]))
-        self.save(y, x, points)
-        return y
+        return self.save(self.call("aten::grid_sampler", (x, points), (*x.shape[:2], *points.shape[1:-1])), x, points)
 
     def where(self, condition: Symbolic, x: Symbolic, y: Symbolic) -> Symbolic:
         result = self.call("aten::where", (condition, x, y), broadcast(condition.shape, x.shape, y.shape))
@@ -239,14 +238,10 @@ class Tape(Operations):
         return Symbolic(self, x.shape[-2:], Storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
-        result = self.call("aten::index", (table, index), (*index.shape, table.shape[-1]))
-        self.save(result, index)
-        return result
+        return self.save(self.call("aten::index", (table, index), (*index.shape, table.shape[-1])), index)
 
     def embedding(self, numbers: Symbolic, table: Symbolic) -> Symbolic:
-        result = self.call("aten::embedding", (table, numbers), (*numbers.shape, table.shape[-1]))
-        self.save(result, numbers)
-        return result
+        return self.save(self.call("aten::embedding", (table, numbers), (*numbers.shape, table.shape[-1])), numbers)
 
     def linear_map(self, x: Symbolic, weight: Symbolic, bias: Symbolic | None = None) -> Symbolic:
         outputs, inputs = weight.shape
@@ -267,14 +262,9 @@ class Tape(Operations):
         axis = dim % x.ndim
         return self.call("aten::fft_irfft", (x, n, dim), (*x.shape[:axis], n, *x.shape[axis + 1 :]))
 
-    def elu(self, x: Symbolic) -> Symbolic:
-        return self.elementwise("elu", x)
-
-    def silu(self, x: Symbolic) -> Symbolic:
-        return self.elementwise("silu", x)
-
-    def softplus(self, x: Symbolic) -> Symbolic:
-        return self.elementwise("softplus", x)
+    elu = partialmethod(elementwise, "elu")
+    silu = partialmethod(elementwise, "silu")
+    softplus = partialmethod(elementwise, "softplus")
 
     def layer_norm(self, x: Symbolic, *weights: Symbolic) -> Symbolic:
         """x, mean and 1/σ of each vector are saved."""
@@ -380,15 +370,13 @@ class Tape(Operations):
         if a.ndim == 2 < b.ndim:  # noqa: PLR2004 - as torch folds a matrix times many
             return self.product(b.mT, a.mT).mT.contiguous()
         if b.ndim == 2 < a.ndim:  # noqa: PLR2004
-            merged = [a.reshape(-1, a.shape[-1]), b]
-            result = self.call("aten::matmul", (a, b), (*a.shape[:-1], b.shape[-1]), factors=(a, b))
-            self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
-            return result
-        batch = broadcast(a.shape[:-2], b.shape[:-2])
-        merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
-        result = self.call("aten::matmul", (a, b), (*batch, a.shape[-2], b.shape[-1]), factors=(a, b))
-        self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
-        return result
+            merged, shape = [a.reshape(-1, a.shape[-1]), b], (*a.shape[:-1], b.shape[-1])
+        else:
+            batch = broadcast(a.shape[:-2], b.shape[:-2])
+            merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
+            shape = (*batch, a.shape[-2], b.shape[-1])
+        result = self.call("aten::matmul", (a, b), shape, factors=(a, b))
+        return self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
 
     # ── leaves ──
 
