@@ -66,7 +66,7 @@ def joined(component: SubLayer, place: Place, batch: int, residual: Residual | s
     """Closed form and trace of `component` inside its residual, row by row."""
     rows = [
         msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
-        for row in component_rows(component, residual, place)
+        for row in component_rows(component, place, residual)
     ]
     counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
@@ -126,7 +126,7 @@ def agree(case: LayerCase) -> None:
         module, inputs = on_meta(case, batch)
         rows = tuple(
             msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
-            for row in case.layer.operations(case.place)
+            for row in component_rows(case.layer, case.place)
         )
         metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
         ledger = exact(reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"}))

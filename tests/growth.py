@@ -10,7 +10,7 @@ from xfcost.program.residual import component_rows
 def orders_at(component: Component, place: Place) -> dict[str, str]:
     """Row -> order; of a sub-layer, with what joins the stream where it changes its shape."""
     component, place = component.in_letters(place)
-    return orders(component_rows(component, "none", place))
+    return orders(component_rows(component, place, "none"))
 
 
 def exponent(order: str) -> float:
@@ -29,4 +29,4 @@ def _power(factor: str) -> float:
 
 def sequential_steps(component: Component, place: Place) -> int:
     """How many steps can only run one after the other: those of the row that has most."""
-    return max(row.sequential for row in component.operations(place))
+    return max(row.sequential for row in component_rows(component, place))

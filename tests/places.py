@@ -5,6 +5,7 @@ from typing import Any
 from xfcost.formulas.component import Component, Place
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
+from xfcost.program.residual import component_rows
 
 
 def at(*sides: int, special: int = 0, dim: int = 6, out_dim: int | None = None, **more: Any) -> Place:
@@ -14,8 +15,8 @@ def at(*sides: int, special: int = 0, dim: int = 6, out_dim: int | None = None, 
 
 def rows_of(component: Component, place: Place) -> dict[str, Operation]:
     """Its rows by their paths."""
-    return {row.path: row for row in component.operations(place)}
+    return {row.path: row for row in component_rows(component, place)}
 
 
 def total(component: Component, place: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in component.operations(place))
+    return sum(getattr(row, quantity) for row in component_rows(component, place))

@@ -25,6 +25,7 @@ from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Mixer
 from xfcost.ledger.least_work import row_bytes
 from xfcost.ledger.matrices import Matrix
+from xfcost.program.residual import component_rows
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -185,7 +186,7 @@ every_fused_case = pytest.mark.parametrize("case", tiered_cases(fused=(True,)), 
 
 def of_batch(case):
     """The rows of two samples by their paths."""
-    return {row.path: batched(row, BATCH) for row in case.component.operations(case.place)}
+    return {row.path: batched(row, BATCH) for row in component_rows(case.component, case.place)}
 
 
 def called(case, dtype):
@@ -328,7 +329,7 @@ def test_no_matrix_stays_undeclared(component, *, fused):
     one, two = (returned_sizes(component, place, batch) for batch in (1, 2))
     wide = returned_sizes(wider(component), broad, 1)
     like_matrices = {path for path, size in one.items() if size and (two[path], wide[path]) == (2 * size, size)}
-    rows = {row.path: row for row in component.operations(place)}
+    rows = {row.path: row for row in component_rows(component, place)}
     declared = {path for path, row in rows.items() if row.matrix_entries}
     mixing = {path for path in like_matrices if rows[path].mixes}
     assert mixing - declared <= set().union(*NO_MATRICES.values())

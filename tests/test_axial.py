@@ -20,6 +20,7 @@ from xfcost.layers.stems import Fold
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.window import Axial
+from xfcost.program.residual import component_rows
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -156,7 +157,7 @@ def listed(component, n, *tokens):
 
 
 def figure(component, n, quantity, *rows, dim=6):
-    return sum(getattr(row, quantity) for row in component.operations(at(n, dim=dim)) if row.path in rows)
+    return sum(getattr(row, quantity) for row in component_rows(component, at(n, dim=dim)) if row.path in rows)
 
 
 @pytest.mark.parametrize("causal", [True, False])

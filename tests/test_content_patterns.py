@@ -19,6 +19,7 @@ from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sorting import Lsh, Sinkhorn
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.build import build
 from xfcost.torch_models.shared.clusters import DECAY
 
@@ -131,7 +132,7 @@ def test_a_head_reads_as_many_tokens_as_it_says(points, grid, most):
     before = module.sample(places, values)
     without = (values.index_fill(1, torch.tensor(token), 0) for token in range(grid.total))
     read = sum((module.sample(places, values) != before).any(-1).any(-1).int() for values in without)
-    (declared,) = (row.reads_tokens for row in component.operations(spot) if row.path == "sample")
+    (declared,) = (row.reads_tokens for row in component_rows(component, spot) if row.path == "sample")
     assert read.max() == declared == most
 
 

@@ -21,6 +21,7 @@ from xfcost.layers.feed_forward import Mlp, Norm, NormSubLayer
 from xfcost.layers.stems import ConvEmbed
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -76,7 +77,7 @@ def test_the_probed_kind_is_the_declared_one(component):
     component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
     small, large = (spot(Grid((side, 6)), 24) for side in (12, 24))
     probes = [probe(stirred(make(Case(component, where))), example(where, 2)) for where in (small, large)]
-    declared = {row.mixing for row in component.operations(large)}
+    declared = {row.mixing for row in component_rows(component, large)}
     widest = max(declared, key=("per-token", "local", "global").index)
     assert kind_of(*probes) == widest
     # a stride that is no less than the kernel makes disjoint groups, and those are new tokens

@@ -29,6 +29,7 @@ from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Rnn
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 from xfcost.mechanisms.sliding import Sliding
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
@@ -42,7 +43,7 @@ from xfcost.torch_models.shared.leaves import Table
 
 def decodes(component, where):
     try:
-        return bool(list(component.decoding(where)))
+        return bool(list(component_rows(component, where, decodes=True)))
     except ComponentError:
         return False
 
@@ -139,14 +140,14 @@ def test_the_cache_of_every_mechanism_with_a_step_is_known():
 
 @pytest.mark.parametrize(("component", "growing", "fixed"), CACHED, ids=str)
 def test_what_a_mechanism_caches_by_hand(component, growing, fixed):
-    rows = list(component.decoding(place_for(component, Grid((9,)))))
+    rows = list(component_rows(component, place_for(component, Grid((9,))), decodes=True))
     added = sum(row.figure("cached_per_token") for row in rows)
     assert (added, sum(row.cached for row in rows) - 9 * added) == (growing, fixed)
 
 
 @every_step
 def test_the_counted_step_is_the_traced_one(case):
-    rows = tuple(batched(row, BATCH) for row in case.component.decoding(case.place))
+    rows = tuple(batched(row, BATCH) for row in component_rows(case.component, case.place, decodes=True))
     with torch.device("meta"):
         step = ProgramModule(case.component, case.place, **tables(case), cache_batch=BATCH).eval().requires_grad_(False)
         x_B1D = torch.empty(BATCH, 1, case.place.dim)
@@ -155,7 +156,7 @@ def test_the_counted_step_is_the_traced_one(case):
     counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens), rows=rows)
     agreement = reconciled(counted, Holder(step), (x_B1D,), {"it": "it"}).agreement
     assert agreement.exact, agreement
-    in_order(case.component.decoding(case.place), step, (x_B1D,))
+    in_order(component_rows(case.component, case.place, decodes=True), step, (x_B1D,))
 
 
 def followed_otherwise(component):
@@ -192,7 +193,7 @@ def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case):
         modules.append(prepared(Steps(step.double())))
         given.append(example(place, 1))
     followed = leaves_of(modules, given, Budget())
-    for rows in zip(*(case.component.decoding(place) for place in places), strict=True):
+    for rows in zip(*(component_rows(case.component, place, decodes=True) for place in places), strict=True):
         path = rows[0].path
         leaves = [of_size[path] for of_size in followed if path in of_size]
         if not leaves or path in followed_otherwise(case.component):
@@ -209,11 +210,11 @@ def test_a_step_has_all_parameters_and_keeps_what_it_says(case):
     def rows(tokens):
         sides = case.place.grid.sides if tokens == case.place.grid.total else (tokens,)
         grid = type(case.place.grid)(sides)
-        return list(case.component.decoding(msgspec.structs.replace(case.place, grid=grid)))
+        return list(component_rows(case.component, msgspec.structs.replace(case.place, grid=grid), decodes=True))
 
     n = case.place.grid.total
     here = rows(n)
-    assert sum(row.params for row in here) == sum(row.params for row in case.component.operations(case.place))
+    assert sum(row.params for row in here) == sum(row.params for row in component_rows(case.component, case.place))
     before, after = (sum(row.cached for row in rows(tokens)) for tokens in (n, 2 * n))
     added = sum(row.figure("cached_per_token") for row in here)
     assert 0 < before <= after <= before + n * added
@@ -348,7 +349,10 @@ def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys():
 def test_a_dilated_window_keeps_the_last_of_every_residue_class(tokens):
     """Every third token is read, four in all; each class has as many rows as the fullest one needs."""
     place = Place(grid=Grid((tokens,)), dim=6, out_dim=6)
-    rows = {row.path: row for row in Sliding(heads=2, window=4, dilation=3, causal=True).step(place)}
+    rows = {
+        row.path: row
+        for row in component_rows(Sliding(heads=2, window=4, dilation=3, causal=True), place, decodes=True)
+    }
     classes = [[token for token in range(tokens) if token % 3 == residue][-4:] for residue in range(3)]
     read = len(classes[(tokens - 1) % 3])
     assert rows["scores"].pairs == read

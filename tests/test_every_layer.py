@@ -23,6 +23,7 @@ from xfcost.layers.heads import Classifier, LanguageModel
 from xfcost.layers.moe import Moe
 from xfcost.layers.stems import Patch, Pixels
 from xfcost.ledger.errors import ComponentError
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.program import ProgramModule
 
@@ -67,7 +68,7 @@ def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case):
 @every_case
 def test_rows_stand_in_the_order_in_which_their_leaves_run(case):
     module, inputs = on_meta(case, 2)
-    in_order(case.layer.operations(case.place), module.it, inputs)
+    in_order(component_rows(case.layer, case.place), module.it, inputs)
 
 
 @every_case
@@ -75,7 +76,7 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case):
     module, inputs = on_meta(case, 2)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)
-    assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in case.layer.operations(case.place))
+    assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in component_rows(case.layer, case.place))
 
 
 @pytest.mark.parametrize("input_learns", [True, False])
@@ -88,12 +89,12 @@ def test_backward_macs_of_every_row_are_the_walk_s(case, *, input_learns):
         for one in case.inputs(2)
     )
     part = Part("it", case.layer, case.place, "none")
-    exact(driven_back(part, case.layer.operations(case.place), module, inputs, learned=input_learns))
+    exact(driven_back(part, component_rows(case.layer, case.place), module, inputs, learned=input_learns))
 
 
 @every_case
 def test_every_costly_row_has_an_order(case):
-    rows = list(case.layer.operations(case.place))
+    rows = list(component_rows(case.layer, case.place))
     assert set(orders_at(case.layer, case.place)) >= {row.path for row in rows if costs(row)}
 
 

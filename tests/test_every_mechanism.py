@@ -41,6 +41,7 @@ from xfcost.mechanisms.mamba import Mamba2
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.window import Window
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.torch_models.build import ModuleMaker, SubLayerModel, build
@@ -193,7 +194,7 @@ def test_pairs_of_a_shifted_window_by_hand():
     ids=tag_of,
 )
 def test_pairs_of_chunks_are_those_of_every_token_with_its_chunk_so_far(component, tokens):
-    rows = component.operations(place_for(component, Grid((tokens,))))
+    rows = component_rows(component, place_for(component, Grid((tokens,))))
     assert {row.pairs for row in rows if row.pairs} == {sum(token % 4 + 1 for token in range(tokens))}
 
 
@@ -201,7 +202,7 @@ def test_biases_of_three_axes_are_added_from_the_last_on():
     # 2 heads of 24 queries: 3·4 sums of the last two axes' terms, then 2·3·4 with the first's
     for keys_stride, added in ((1, 12 + 24), ([1, 3, 2], 2 + 4)):
         component = Pooling(heads=2, q_size=1, kv_size=1, kv_stride=keys_stride, bias="decomposed")
-        rows = {row.path: row for row in component.operations(place_for(component, Grid((2, 3, 4))))}
+        rows = {row.path: row for row in component_rows(component, place_for(component, Grid((2, 3, 4))))}
         assert (rows["spread"].flops, rows["spread"].moved) == (2 * 24 * added, 0)
 
 
@@ -215,13 +216,13 @@ def test_params_of_every_row_are_those_of_its_leaf(case):
         for name, leaf in make(case, "meta").named_modules()
         if next(leaf.children(), None) is None
     }
-    rows = {f"it.{row.path}": row.params for row in case.component.operations(case.place)}
+    rows = {f"it.{row.path}": row.params for row in component_rows(case.component, case.place)}
     same_rows(rows, leaves, "parameters")
 
 
 @every_case
 def test_rows_stand_in_the_order_in_which_their_leaves_run(case):
-    in_order(case.component.operations(case.place), make(case, "meta"), example(case.place, 2, "meta"))
+    in_order(component_rows(case.component, case.place), make(case, "meta"), example(case.place, 2, "meta"))
 
 
 @every_case
@@ -248,7 +249,7 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case):
     module, inputs = make(case, "meta"), example(case.place, 2, "meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)
-    ours = sum(batched(row, 2).macs for row in case.component.operations(case.place))
+    ours = sum(batched(row, 2).macs for row in component_rows(case.component, case.place))
     theirs = counter.get_total_flops() + 2 * 2 * CASES[type(case.component)].missed_by_torch(case.component, case.place)
     assert theirs == 2 * ours, "FLOPs that torch counts or is known to miss, and twice the MACs of all rows"
     assert (ours > 0) == CASES[type(case.component)].contracts
@@ -263,7 +264,7 @@ def test_the_closed_form_in_n_is_torch_s(component, *, fused):
     n, m = sympy.symbols("n m", integer=True, positive=True)
     place = place_for(component, Grid((11,)), fused=fused)
     letters = {"grid": Grid((n,))} | ({"memory": Grid((m,))} if place.memory else {})
-    ours = total(component.operations(msgspec.structs.replace(place, **letters)))
+    ours = total(component_rows(component, msgspec.structs.replace(place, **letters)))
     theirs = symbolic_flops(component, place, (n, m))
     assert theirs.free_symbols == ({n, m} if place.memory else {n})
     assert sympy.expand(theirs - 2 * ours) == 0
@@ -325,7 +326,7 @@ def test_what_is_chosen_is_among_what_may_be_read(case):
     chosen = held.reads
     may = [set(case.component.reads(case.place.grid, token)) for token in range(case.place.grid.total)]
     # every head chooses for itself
-    most = max((row.reads_tokens or 0) * (row.heads or 1) for row in case.component.operations(case.place))
+    most = max((row.reads_tokens or 0) * (row.heads or 1) for row in component_rows(case.component, case.place))
     assert all(set(tokens) <= allowed for tokens, allowed in zip(chosen, may, strict=True))
     assert max(len(set(tokens)) for tokens in chosen) <= most * held.lists
 
@@ -337,7 +338,7 @@ def test_the_probed_kind_is_the_declared_kind(component, *, fused):
         large = msgspec.structs.replace(large, memory=Grid((2 * MEMORY.total,)))
     probes = [probed(Case(component, place))[0] for place in (small, large)]
     # The widest kind of its rows is the kind of the whole: windows and global tokens together are global.
-    declared = {row.mixing for row in component.operations(large)}
+    declared = {row.mixing for row in component_rows(component, large)}
     assert max(declared, key=MIXINGS.index) == kind_of(*probes)
 
 
@@ -369,7 +370,7 @@ def test_rows_that_are_called_per_token_mix_none(component, *, fused):
     leaves = [name for name, leaf in module.named_modules() if not list(leaf.children())]
     named = {row_path(f"it.{name}", {"it": "it"}): name for name in leaves}
     tried = 0
-    for row in component.operations(case.place):
+    for row in component_rows(component, case.place):
         if row.mixing != "per-token":
             continue
         name = named[f"it.{row.path}"]
@@ -404,7 +405,9 @@ def test_rows_that_are_called_per_token_mix_none(component, *, fused):
 
 @every_example_either_way
 def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(component, *, fused):
-    rows = list(component.operations(place_for(component, CASES[type(component)].growth(component)[0], fused=fused)))
+    rows = list(
+        component_rows(component, place_for(component, CASES[type(component)].growth(component)[0], fused=fused))
+    )
     names = ("scores", "softmax", "weighted_sum", "attention")
     core = [row for row in rows if row.path.rpartition("_")[2] in names or row.path.endswith("weighted_sum")]
     assert all(row.mixing != "per-token" and row.params == 0 for row in core)
@@ -421,7 +424,7 @@ def test_sub_layers_that_are_no_mixers_mix_none(layer):
             # tokens of one expert share a product, and its size decides how it rounds
             seen = probe(model, example(place, 1), rounding=1e-12 if layer is Moe else 0)
             assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))
-    assert {row.mixing for row in component.operations(place)} == {"per-token"}
+    assert {row.mixing for row in component_rows(component, place)} == {"per-token"}
 
 
 # 6 ── the same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────
@@ -452,7 +455,7 @@ def test_eager_and_fused_give_the_same_numbers_and_cost(case):
     gradients = [torch.autograd.grad(one.sin().sum(), inputs, materialize_grads=True) for one in answers_]
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
     for quantity in ("macs", "params", "flops"):
-        eager, other = (total(one.component.operations(one.place), quantity) for one in (case, fused))
+        eager, other = (total(component_rows(one.component, one.place), quantity) for one in (case, fused))
         assert eager == other, quantity
 
 

@@ -36,7 +36,7 @@ def joined(component, place, residual, *, learned):
         inputs = [torch.randn(2, place.grid.total, place.dim, requires_grad=learned)]
         if place.memory:
             inputs.append(torch.randn(2, place.memory.total, place.memory_dim, requires_grad=True))
-    return driven_back(part, component_rows(component, residual, place), module, tuple(inputs), learned=learned)
+    return driven_back(part, component_rows(component, place, residual), module, tuple(inputs), learned=learned)
 
 
 @every_example

@@ -11,6 +11,7 @@ import yaml
 
 from test_written import COMPONENTS, examples
 from xfcost.formulas.component import ComponentError, Residual
+from xfcost.program.residual import component_rows
 
 FIGURES = ("macs", "params", "flops", "attention_entries", "moved")
 OF_TYPE = {
@@ -54,7 +55,7 @@ def beside(value):
 
 
 def rows(component, place):
-    return {row.path: tuple(getattr(row, figure) for figure in FIGURES) for row in component.operations(place)}
+    return {row.path: tuple(getattr(row, figure) for figure in FIGURES) for row in component_rows(component, place)}
 
 
 def changed(kind, field):

@@ -17,6 +17,7 @@ from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import COUNTED
 from xfcost.mechanisms import MECHANISMS
+from xfcost.program.residual import component_rows
 from xfcost.spec.grammar import AnySubLayer, Spec, converted
 from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import load, preset_files, preset_names
@@ -120,7 +121,7 @@ def declared(component, place, path):
 
 
 def costs(component, place):
-    return {row.path: {name: getattr(row, name) for name in COUNTED} for row in component.operations(place)}
+    return {row.path: {name: getattr(row, name) for name in COUNTED} for row in component_rows(component, place)}
 
 
 @pytest.mark.parametrize("kind", PLACES, ids=tag_of)

@@ -15,6 +15,7 @@ from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.importing import import_config
 from xfcost.mechanisms.full import Mla
+from xfcost.program.residual import component_rows
 from xfcost.spec.checkpoints import positions_of_config
 
 # `--kind` of one of these selects this file
@@ -257,7 +258,7 @@ def test_a_step_reads_the_latents_themselves():
     # DeepSeek-V3 at 32,768 tokens: 128·32,768·(2·512 + 64) MACs and the maps, 128·512·(128 + 128), once: 4.58e9. Keys
     # and values of all tokens written out again would take 32,768 times the maps: 5.51e11.
     component = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512, q_rank=1536, causal=True)
-    rows = {row.path: row for row in component.decoding(at(32768, dim=7168))}
+    rows = {row.path: row for row in component_rows(component, at(32768, dim=7168), decodes=True)}
     assert rows["kv_up"].macs == 128 * 512 * 256
     core = rows["scores"].macs + rows["weighted_sum"].macs
     assert core == 128 * 32768 * (2 * 512 + 64)

@@ -62,7 +62,7 @@ def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, 
     seen = probe(make(Case(component, spot(grid, fused=fused))), (tokens(grid),))
     assert seen.reads == tuple(frozenset(component.reads(grid, query)) for query in range(component.count))
     assert seen.pairs == component.pairs(grid) == component.count * grid.total
-    mixing = [row for row in component.operations(spot(grid, fused=fused)) if row.mixes]
+    mixing = [row for row in component_rows(component, spot(grid, fused=fused)) if row.mixes]
     assert {(row.mixing, row.reads, row.reads_tokens) for row in mixing} == {("global", "N", grid.total)}
     assert sum(row.pairs or 0 for row in mixing) == component.pairs(grid)
 
@@ -80,7 +80,7 @@ def test_the_order_of_a_set_changes_nothing(component: PoolingAttention) -> None
 @every_component
 def test_more_tokens_cost_what_the_orders_say(component: PoolingAttention) -> None:
     for fused in (False, True):
-        small, large = (list(component.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
+        small, large = (list(component_rows(component, spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
         for before, after in zip(small, large, strict=True):
             order = orders_at(component, spot(Grid((4,)), fused=fused))[before.path]
             costs = [row.macs or row.flops or row.params for row in (before, after)]
@@ -167,7 +167,7 @@ BOTH_EXECUTIONS = pytest.mark.parametrize("fused", [False, True])
 
 
 def summed(quantity: str, place: Place, residual: Residual | str, *components: SubLayer) -> int:
-    rows = (row for component in components for row in component_rows(component, residual, place))
+    rows = (row for component in components for row in component_rows(component, place, residual))
     return sum(getattr(row, quantity) for row in rows)
 
 

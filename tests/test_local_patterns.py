@@ -16,6 +16,7 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
 from xfcost.mechanisms.full import Full
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.program import ProgramModule
 
 # `--kind` of one of these selects this file
@@ -149,7 +150,7 @@ def test_on_meta_nothing_is_drawn(monkeypatch):
 
 def test_too_few_blocks_are_full_attention():
     component = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
-    assert list(component.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
+    assert list(component_rows(component, at(14))) == list(component_rows(Full(heads=2, projection_bias=False), at(14)))
     assert orders_at(component, at(14))["scores"] == "O(N²·d)"
     assert list(component.reads(Grid((14,)), 5)) == list(range(14))
     assert orders_at(component, at(15))["scores"] == "O(N·b·r·d)"
@@ -192,7 +193,7 @@ def listed(component, grid):
 
 
 def figure(component, grid, quantity, *rows, dim=6):
-    return sum(getattr(row, quantity) for row in component.operations(stand(grid, dim)) if row.path in rows)
+    return sum(getattr(row, quantity) for row in component_rows(component, stand(grid, dim)) if row.path in rows)
 
 
 def test_image_transformer_2d_by_hand():
@@ -213,7 +214,7 @@ def test_image_transformer_2d_by_hand():
     # 4 above each, 12 tokens in all: 84 + 24 + 48.
     assert sum(map(len, reads)) == component.pairs(grid) == 84 + 24 + 48
     # A memory block is an area, (2 + 1)·(3 + 2·1) = 15 positions, and not the survey's sum of lengths, 6 + 2·(1 + 1).
-    assert next(row for row in component.operations(stand(grid)) if row.path == "scores").reads_tokens == 15
+    assert next(row for row in component_rows(component, stand(grid)) if row.path == "scores").reads_tokens == 15
     assert figure(component, grid, "attention_entries", "scores") == 4 * 6 * 15
     turns = [component.blocks(grid).generation_order(token) for token in range(24)]
     assert turns[:6] == [0, 1, 2, 6, 7, 8]

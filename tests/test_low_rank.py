@@ -18,6 +18,7 @@ from xfcost.mechanisms.low_rank import Nystrom, pseudo_inverse
 from xfcost.mechanisms.spatial_reduction import Compressed
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.program import Functions, ProgramModule
@@ -83,7 +84,7 @@ def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n, *, fused):
     same = torch.allclose(mine(x), full(x), rtol=1e-12, atol=1e-13)
     # which row takes the input itself, by what name: a mechanism says it only where it isn't the first with parameters
     mine_rows, full_rows = (
-        [msgspec.structs.replace(row, takes_input=None) for row in each.operations(spots)]
+        [msgspec.structs.replace(row, takes_input=None) for row in component_rows(each, spots)]
         for each in (component, Full(heads=2))
     )
     assert same == (mine_rows == full_rows) == (n <= 4)
@@ -101,7 +102,7 @@ def test_the_iteration_comes_to_the_inverse():
 
 
 def test_counting_is_quick_whatever_n():
-    rows = list(Nystrom(heads=2).operations(at(2**32)))
+    rows = list(component_rows(Nystrom(heads=2), at(2**32)))
     assert sum(row.macs for row in rows) > 2**40
 
 
@@ -155,7 +156,7 @@ def test_the_public_package_s_figures():
 )
 def test_parameters_are_those_of_the_paper(form, params):
     component = Synthesizer(heads=1, form=form, projection_bias=False)
-    rows = {row.path: row.params for row in component.operations(at(12))}
+    rows = {row.path: row.params for row in component_rows(component, at(12))}
     assert sum(rows.values()) - rows["value"] - rows["out"] == params
 
 
@@ -188,7 +189,7 @@ SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 )
 def test_token_mixing_is_global_static_and_bound_to_n(component):
     larger = msgspec.structs.replace(SPOT, grid=Grid((4, 4)))
-    for row, other in zip(component.operations(SPOT), component.operations(larger), strict=True):
+    for row, other in zip(component_rows(component, SPOT), component_rows(component, larger), strict=True):
         assert row.bound == row.mixes == (row.params != other.params)
         assert not row.content_dependent
         assert (row.mixing, row.reads) in {("per-token", None), ("global", "N"), ("global", "k")}

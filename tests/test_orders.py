@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -11,7 +11,7 @@ from growth import exponent, orders_at
 from specs import architecture_of
 from strategies import place_for
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place, SubLayer, single_token
+from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.letters import LetteredInt, costs, lettered, order, orders
 from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
@@ -45,13 +45,9 @@ def test_every_costly_row_of_every_preset_has_an_order(mode: str, attention: str
     assert counted > {"forward": 400, "decode": 120}[mode]
 
 
-def rows_of(component: SubLayer, spot: Place, mode: str) -> Iterator[Operation]:
+def rows_of(component: SubLayer, spot: Place, mode: str) -> Sequence[Operation]:
     """Its own rows and what joins the stream, of all tokens or of one more."""
-    if mode == "forward":
-        yield from component_rows(component, "none", spot)
-        return
-    yield from component.decoding(spot)
-    yield from component.shortcut(single_token(spot))
+    return component_rows(component, spot, Residual(norm="none"), decodes=mode == "decode")
 
 
 def enlarged(component: SubLayer, grid: Grid, times: int) -> Grid:
@@ -77,7 +73,7 @@ def several(component: SubLayer) -> Iterator[tuple[Grid, bool, str]]:
     for grid, fused in stands(component):
         yield grid, fused, "forward"
         with contextlib.suppress(ComponentError):
-            list(component.decoding(place_for(component, grid, fused=fused)))
+            list(component_rows(component, place_for(component, grid, fused=fused), decodes=True))
             yield grid, fused, "decode"
 
 

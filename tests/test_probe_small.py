@@ -17,6 +17,7 @@ from xfcost.mechanisms.residual_blocks import Basic
 from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.sliding import GlobalLocal
 from xfcost.mechanisms.window import Window
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.probing import small as small_module
@@ -72,7 +73,7 @@ def test_a_component_made_small_keeps_its_form(component: Component, at: Place, 
 def test_both_grids_have_room_for_what_a_token_reads() -> None:
     component = Blockwise(heads=8, block=[8, 16], above=8, beside=16, causal=True)
     small, *_ = found = made_small(component, place(32, 96, dim=512))
-    reads = [[row.reads_tokens for row in small.operations(one) if row.mixing == "local"] for one in found.places]
+    reads = [[row.reads_tokens for row in component_rows(small, one) if row.mixing == "local"] for one in found.places]
     assert reads[0] == reads[1]
     assert 2 * max(number or 0 for number in reads[0]) <= found.places[0].grid.total
 

@@ -13,6 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.layers.tokens import Token
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Sum
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.build import build
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.recorder import Recorder
@@ -143,13 +144,15 @@ def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent)
         assert traced.unsupported == {}
         traces.append(traced.modules)
     assert traces[0] == traces[1]
-    assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(row.macs for row in component.operations(spot()))
+    assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(
+        row.macs for row in component_rows(component, spot())
+    )
 
 
 def test_a_token_s_table_may_be_of_another_width_than_the_stage() -> None:
     where = Place(grid=Grid((7,)), dim=11, out_dim=12, vocabulary=11)
     assert Token(dim=5).out(where) == (Grid((7,)), 5)
-    (row,) = Token(dim=5).operations(where)
+    (row,) = component_rows(Token(dim=5), where)
     assert (row.params, row.moved) == (55, 35)
     assert Token(dim=5, share="table").tables(where) == {"table": (11, 5)}
     assert Token().out(where)[1] == 12

@@ -21,6 +21,7 @@ from xfcost.counting.forward import count
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, Cross, Full
 from xfcost.mechanisms.relative import Compressive, Relative
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.build import build
 from xfcost.torch_models.shared.attention import alibi, bucket_rows
 
@@ -231,14 +232,19 @@ value_width_at = partial(places.at, dim=12)
 
 
 def test_caches_keep_both_widths() -> None:
-    own = {row.path: row for row in Full(heads=6, kv_heads=3, value_dim=5, causal=True).decoding(value_width_at(10))}
+    own = {
+        row.path: row
+        for row in component_rows(Full(heads=6, kv_heads=3, value_dim=5, causal=True), value_width_at(10), decodes=True)
+    }
     assert (own["cache"].cache.per_token, own["cache"].cached) == (3 * (2 + 5), 10 * 3 * (2 + 5))
-    other = Cross(heads=3, head_dim=2, value_dim=5).decoding(value_width_at(10, memory=Grid((7,)), memory_dim=4))
+    other = component_rows(
+        Cross(heads=3, head_dim=2, value_dim=5), value_width_at(10, memory=Grid((7,)), memory_dim=4), decodes=True
+    )
     assert [row.cached for row in other if row.path == "cache"] == [7 * 3 * (2 + 5)]
 
 
 def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:
     for bias in (True, False):
         component = Full(heads=2, causal=True, projection_bias=not bias, output_bias=bias)
-        step = {row.path: row.params for row in component.decoding(value_width_at(10))}
+        step = {row.path: row.params for row in component_rows(component, value_width_at(10), decodes=True)}
         assert step["out"] == rows_of(component, value_width_at(10))["out"].params == 144 + 12 * bias

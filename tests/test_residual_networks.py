@@ -16,6 +16,7 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.build import build
 
 # `--kind` of one of these selects this file
@@ -150,7 +151,7 @@ def test_the_printed_work_counts_norms_and_no_classifier(name: str, printed: flo
 
 def rows(component: Mixer, place: Place) -> dict[str, Operation]:
     component.check(place)
-    return {row.path: row for row in component.operations(place)}
+    return {row.path: row for row in component_rows(component, place)}
 
 
 def test_the_paper_s_figure_per_position():

@@ -18,6 +18,7 @@ from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Residual
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.grid import Grid
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
@@ -258,8 +259,8 @@ def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
     after = SubLayerModel(Part("it", component, spot, Residual(place="post")), ModuleMaker({})).double()
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
-    assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
-    assert not list(Mlp(out_width=8).shortcut(spot))
+    for one, expected in ((component, ["residual_projection", "residual_add"]), (Mlp(out_width=8), ["residual_add"])):
+        assert [row.path for row in component_rows(one, spot, Residual(norm="none"))][-len(expected) :] == expected
 
 
 def test_frames_stay_whatever_n() -> None:

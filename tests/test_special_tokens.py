@@ -36,6 +36,7 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.sliding import Sliding
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
@@ -213,7 +214,7 @@ def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path
 
 def declared(case: Case) -> dict[str, int]:
     """Path -> pairs, of the rows that have them."""
-    return {row.path: row.pairs for row in case.component.operations(case.place) if row.pairs is not None}
+    return {row.path: row.pairs for row in component_rows(case.component, case.place) if row.pairs is not None}
 
 
 def prepared(case: Case) -> nn.Module:
@@ -239,7 +240,7 @@ def kept_pairs(case: Case) -> dict[str, Fraction]:
     and norms, which give a constant of a negative or of a single number, let everything through.
     """
     place, noise = case.place, torch.Generator().manual_seed(0)
-    heads = {row.path: row.heads or 1 for row in case.component.operations(place) if row.pairs is not None}
+    heads = {row.path: row.heads or 1 for row in component_rows(case.component, place) if row.pairs is not None}
     module = prepared(case)
     outputs: dict[str, list[Tensor]] = defaultdict(list)
 
@@ -298,7 +299,7 @@ def test_only_scores_of_what_is_no_token_have_no_pairs(mechanism: type[Mixer]) -
     without, pooled = [], mechanism.content_selects_tokens
     for component in CASES[mechanism].examples:
         place = place_for(component, CASES[mechanism].growth(component)[1])
-        for row in component.operations(place):
+        for row in component_rows(component, place):
             if row.core is None or row.pairs is not None:
                 continue
             without.append(f"{row.path} of {component}")
@@ -314,7 +315,9 @@ def test_decode_steps_have_the_pairs_of_all_tokens_together(mechanism: type[Mixe
         tokens = CASES[mechanism].growth(component)[0].total
         places = [place_for(component, Grid((count,))) for count in range(1, tokens + 1)]
         try:
-            steps = [{row.path: row.pairs for row in component.decoding(place)} for place in places]
+            steps = [
+                {row.path: row.pairs for row in component_rows(component, place, decodes=True)} for place in places
+            ]
         except ComponentError:  # there is no step
             continue
         for path, pairs in declared(Case(component, places[-1])).items():
@@ -401,13 +404,13 @@ def test_padding_is_no_token_that_is_read(
     rows = probed_at(component, (small, large))
     wrong = [f"{row.path}: declared {row.declared}, found {row.found}" for row in rows if row.agrees is False]
     assert not wrong, "; ".join(wrong)
-    assert {row.path: row.reads_tokens for row in component.operations(large) if row.path in most} == most
+    assert {row.path: row.reads_tokens for row in component_rows(component, large) if row.path in most} == most
 
 
 @every_example
 def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_read(of: Example) -> None:
     _, component, fused = of
-    rows = {row.path: row for row in component.operations(places_of(component, fused=fused)[1]) if row.mixes}
+    rows = {row.path: row for row in component_rows(component, places_of(component, fused=fused)[1]) if row.mixes}
     found = {row.path: row for row in probed(of.number)}
     seen = {(row.mixing, row.reads, row.reads_tokens) for path, row in rows.items() if found[path].agrees}
     for path, row in rows.items():
@@ -425,7 +428,7 @@ def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_rea
 def test_the_text_of_reads_gives_its_number(of: Example) -> None:
     _, component, fused = of
     for place in places_of(component, fused=fused):
-        for row in component.operations(place):
+        for row in component_rows(component, place):
             assert (row.reads is None) == (row.reads_tokens is None) == (not row.mixes), row.path
             if row.reads is not None:
                 found = evaluated(row.reads, component, place)

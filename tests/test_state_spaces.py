@@ -24,6 +24,7 @@ from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.shared.fixed_numbers import orthogonal_features
@@ -191,7 +192,7 @@ def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -
 
 
 def test_fixed_positions_bind_no_weights_to_a_length() -> None:
-    rows = list(Hyena(positions="fixed").operations(spot(5)))
+    rows = list(component_rows(Hyena(positions="fixed"), spot(5)))
     assert "positions" not in {row.path for row in rows}
     assert not any(row.bound for row in rows)
 
@@ -298,6 +299,6 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
 def test_what_the_note_says_of_the_price_is_so() -> None:
     for features, least in ((RandomFeatures(count=6), 12), (EluPlusOne(), 4)):
         for n in (least, least + 1):
-            rows = Kernel(heads=2, features=features).operations(spot(n))
+            rows = component_rows(Kernel(heads=2, features=features), spot(n))
             mine = sum(row.macs for row in rows if row.path in ("project", "state", "read"))
             assert (mine < 2 * n * n * 8) == (n > least)

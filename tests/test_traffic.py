@@ -9,7 +9,7 @@ from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.analysis import analyze
 from xfcost.api.option_readers import byte_number
 from xfcost.api.runs import make_run
-from xfcost.formulas.attention import plain, tiled
+from xfcost.counting.forward import plain, tiled
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.matrices import AttentionCore

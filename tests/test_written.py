@@ -16,6 +16,7 @@ from contract import LAYERS
 from strategies import place_for
 from written import Letters, Line, found_in, lines_of, said, value
 from xfcost.formulas.component import Place, tag_of
+from xfcost.program.residual import component_rows
 
 FUSED = re.compile("scores|add_bias|mask|softmax|weighted_sum")
 """Rows that a fused kernel has as one."""
@@ -55,7 +56,7 @@ def found_true(kind: Any) -> frozenset[tuple[Line, str]]:
     for component, place in examples(kind):
         letters = {name: Fraction(number) for name, number in letters_of(component, place).items()}
         at = f"{component} at {place.grid.shape_text()}, {'fused' if place.fused else 'eager'}"
-        rows = list(component.operations(place))
+        rows = list(component_rows(component, place))
         for row in rows:
             told, figures = f"{row.path} of {at}", said(documents(kind), row.path)
             if row.fused:

@@ -19,6 +19,7 @@ from cases import CASES
 from cases.base import Case
 from strategies import MANY, cases, examples, place_for
 from xfcost.formulas.component import Mixer, tag_of
+from xfcost.program.residual import component_rows
 from xfcost.spec.load import load, preset_files, preset_names
 
 Needs = frozenset[Hashable]
@@ -117,7 +118,7 @@ def of_rows(example: tuple[Mixer, bool]) -> Needs:
     """Every row of every mechanism, by its path and title."""
     component, fused = example
     place = place_for(component, CASES[type(component)].growth(component)[0], fused=fused)
-    return frozenset((tag_of(type(component)), row.path, row.title) for row in component.operations(place))
+    return frozenset((tag_of(type(component)), row.path, row.title) for row in component_rows(component, place))
 
 
 @functools.cache

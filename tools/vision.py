@@ -10,12 +10,13 @@ from functools import cache
 
 import msgspec
 
-from xfcost.formulas.component import Component, Mixer, Place, SubLayer, tag_of
+from xfcost.formulas.component import Component, Mixer, Place, Residual, tag_of
 from xfcost.formulas.letters import order
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.residual_blocks import Bottleneck
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_names, presets_with
 from xfcost.spec.placement import place
@@ -59,7 +60,7 @@ def _components(part: Part) -> Iterator[tuple[Component, Place]]:
 
 def _ordered(component: Component, where: Place) -> Iterator[Operation]:
     component, where = component.in_letters(where)
-    for row in (*component.operations(where), *(component.shortcut(where) if isinstance(component, SubLayer) else ())):
+    for row in component_rows(component, where, Residual()):
         if row.mixes and (row.macs or row.flops or row.comparisons):
             yield msgspec.structs.replace(row, order=order(row))
 

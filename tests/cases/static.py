@@ -3,9 +3,8 @@
 from hypothesis import strategies as st
 
 from cases.base import DIM, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
-from xfcost.formulas.conv_kernel import ConvolutionMixer
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, DepthwiseConv
+from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, ConvolutionMixer, DepthwiseConv
 from xfcost.mechanisms.fourier_mixing import FourierMixing
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg

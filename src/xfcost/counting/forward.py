@@ -9,21 +9,22 @@ from typing import Any, Final
 import msgspec
 
 from xfcost import __version__
-from xfcost.formulas.attention import plain, tiled
+from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import CroppingNote, Mixer, PaddingNote, SubLayer, single_token
 from xfcost.formulas.letters import lettered, order
 from xfcost.formulas.letters import orders as orders_of
-from xfcost.formulas.rows import without_work
 from xfcost.ledger.accounts import Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.matrices import AttentionCore
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import checkpoint_warnings
-from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.ledger.units import BYTES_PER_ELEMENT, Number
 from xfcost.program.residual import component_rows
+from xfcost.program.tape import without_work
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
@@ -85,7 +86,7 @@ def _input_width_letters(architecture: Architecture) -> dict[str, str]:
         letter = "V" if isinstance(stream.input, TokenInput) else "C"
         for part in stream.embed:
             letters[part.path] = letter
-            if any(row.params or row.shared for row in part.component.operations(part.place)):
+            if any(row.params or row.shared for row in component_rows(part.component, part.place)):
                 break
     return letters
 
@@ -134,11 +135,10 @@ def curve_costs(architecture: Architecture) -> dict[str, int]:
 
 def part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     """The rows of one part, of one sample."""
-    part, decodes = labelled.part, mode == "decode"
-    component, place = part.component, part.place
-    if labelled.idle and decodes:
-        return (without_work(row) for row in part_rows(labelled, "forward"))
-    return component_rows(component, part.residual, place, decodes=decodes)
+    component, place, residual = labelled.part.component, labelled.part.place, labelled.part.residual
+    if labelled.idle and mode == "decode":
+        return (without_work(row) for row in component_rows(component, place, residual))
+    return component_rows(component, place, residual, decodes=mode == "decode")
 
 
 def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | None) -> Operation:
@@ -202,6 +202,33 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
     traffic = Traffic(plain=plain(core) * size, tiled=tiled(core, on_chip) * size)
     return msgspec.structs.replace(row, traffic=traffic)
 
+
+# Main-memory (HBM) traffic of an attention core: plain, and tiled as FlashAttention does it ──────────────────────────
+# Dao et al. 2022, "FlashAttention", §3: the same MACs, less traffic. n queries, m keys, width d, M elements of on-chip
+# memory (SRAM). Keys and values may have different widths d_k and d_v; d is then their mean. The tiled formula is
+# Θ(n·m·d²/M), the plain one Θ((n + m)·d + n·m).
+
+
+def plain(core: AttentionCore) -> Number:
+    """Elements read and written if every step writes its matrix (Dao et al. 2022, algorithm 0).
+
+    S = QKᵀ reads Q and K and writes S; softmax reads S and writes P; PV reads P and V and writes the output.
+    """
+    return core.times * ((core.queries + core.keys) * core.key_value_width + 4 * core.queries * core.keys)
+
+
+def tiled(core: AttentionCore, on_chip: Number) -> Number:
+    """Elements read and written by FlashAttention (Dao et al. 2022, algorithm 1) with `on_chip` elements of SRAM.
+
+    Keys and values are read once, in ⌈m / B⌉ blocks of B = ⌈M / 4d⌉. For each block all queries, outputs and the two
+    statistics per query are read; outputs and statistics are written.
+    """
+    blocks = ceil_div(core.keys, ceil_div(on_chip, 2 * core.key_value_width))
+    per_block = core.queries * (core.key_value_width + core.values) + 4 * core.queries
+    return core.times * (core.keys * core.key_value_width + blocks * per_block)
+
+
+# Metadata ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (

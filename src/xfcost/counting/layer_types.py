@@ -22,6 +22,7 @@ from xfcost.mechanisms.conv import ByteNet, Conv
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.recurrent import Rnn
+from xfcost.program.residual import component_rows
 
 
 class LayerSizes(NamedTuple):
@@ -269,7 +270,7 @@ def layer_table(sizes: LayerSizes, chain: Callable[[Mixer], CriticalPath]) -> La
 def _line(layer_type: LayerType, sizes: LayerSizes, chain: Callable[[Mixer], CriticalPath]) -> LayerLine:
     layer = layer_type.layer(sizes)
     place = Place(grid=Grid((sizes.n,)), dim=sizes.d, out_dim=sizes.d)
-    rows = list(layer.operations(place))
+    rows = component_rows(layer, place)
     forms = _forms(layer, place)
     share = ""
     if len(forms[0].terms) == len(forms[1].terms) == 1:  # the projections' MACs over the others, `2·d/n`
@@ -296,7 +297,7 @@ def _line(layer_type: LayerType, sizes: LayerSizes, chain: Callable[[Mixer], Cri
 def _forms(layer: Mixer, place: Place) -> tuple[Polynomial, Polynomial]:
     """The MACs in letters: those without projections, and the projections'."""
     layer, place = layer.in_letters(place)
-    rows = list(layer.operations(place))
+    rows = component_rows(layer, place)
     return tuple(form_of(sum(row.macs for row in rows if _projects(row) == one)) for one in (False, True))  # type: ignore[return-value]
 
 
@@ -307,7 +308,7 @@ def _projects(row: Operation) -> bool:
 
 def _path(layer_type: LayerType, sizes: LayerSizes) -> int:
     place = Place(grid=Grid((sizes.n,)), dim=sizes.d, out_dim=sizes.d)
-    steps = max(row.sequential for row in layer_type.layer(sizes).operations(place))
+    steps = max(row.sequential for row in component_rows(layer_type.layer(sizes), place))
     return steps * layers_until_met(layer_type, sizes)
 
 

@@ -12,7 +12,7 @@ from functools import reduce
 from math import prod
 from typing import Any, NamedTuple
 
-from xfcost.formulas.component import Mixer, Number, SubLayer
+from xfcost.formulas.component import Component, Number, SubLayer
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.tensors import Type
 from xfcost.program.residual import in_residual
@@ -83,8 +83,8 @@ def saved_activations(ledger: Ledger, architecture: Architecture) -> SavedActiva
     return None if hands_over else following.found()
 
 
-def _starts_from_encoder(component: Any) -> bool:
-    return isinstance(component, Mixer) and component.takes_state and getattr(component, "start", None) == "encoder"
+def _starts_from_encoder(component: Component) -> bool:
+    return component.takes_state and getattr(component, "start", None) == "encoder"
 
 
 class _Following:
@@ -126,7 +126,7 @@ class _Following:
 
     def _stage(self, stage: Stage, x: Symbolic, memory: Symbolic | None, earlier: list[Symbolic]) -> Symbolic:
         for part in stage.enter:
-            number = getattr(part.component, "reads_stage", None)
+            number = part.component.reads_stage
             x = self._part(part, x, *([earlier[number - 1]] if number else []))
         if self.hands_over:  # no block begins like another where each has a state of its own
             parts = (part for index in stage.order for part in stage.blocks[index].parts)
@@ -183,5 +183,5 @@ class _Following:
 
 def _memory(part: Part, memory: Symbolic | None) -> Iterator[Symbolic]:
     """The encoder's output, where a sub-layer reads it."""
-    if memory is not None and isinstance(part.component, SubLayer) and part.component.reads_memory:
+    if memory is not None and part.component.reads_memory:
         yield memory

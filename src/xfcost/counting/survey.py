@@ -23,6 +23,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.operation import MIXINGS, Mixing, Operation
 from xfcost.ledger.units import number_of
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.grammar import ROOT_OF_TOKENS, MechanismKeys, SurveyEntry
 from xfcost.spec.load import Loaded, load, presets_with
@@ -54,7 +55,7 @@ def mixing_parts(small: Architecture, large: Architecture) -> list[MixingPart]:
 def _mixing(architecture: Architecture) -> Iterator[Part]:
     for labelled in architecture.parts():
         part = labelled.part
-        if any(row.mixes for row in part.component.operations(part.place)):
+        if any(row.mixes for row in component_rows(part.component, part.place)):
             yield part
 
 
@@ -91,7 +92,7 @@ def _beside_projections(part: MixingPart) -> Iterator[Operation]:
     component, place = part.component.in_letters(part.place)
     if not part.grows:
         place = msgspec.structs.replace(place, grid=grid_in_letters(part.place.grid, "k"))
-    return (row for row in component.operations(place) if row.mixes or not row.params)
+    return (row for row in component_rows(component, place) if row.mixes or not row.params)
 
 
 def _with_keys(part: MixingPart, keys: MechanismKeys) -> MixingPart:
@@ -139,7 +140,7 @@ def _of_one(component: Component, place: Place) -> Decoding:
         if causal.causality == "approximate":
             return Decoding("approximate", getattr(causal, "leak", None))
         try:
-            list(causal.decoding(place))
+            causal.check_decodes(place)
         except ComponentError as error:
             return Decoding("uncached", str(error))
         return Decoding("cached")

@@ -89,17 +89,17 @@ def _first_products(stream: Stream) -> Iterator[str]:
     """Paths of the rows that multiply the raw input, pixels or vectors, which needs no gradient."""
     for part in stream.parts():
         yield from (f"{part.path}.{path}" for path in products_of_input(part))
-        if _learned(component_rows(part.component, part.residual, part.place)):
+        if _learned(component_rows(part.component, part.place, part.residual)):
             return
 
 
 def products_of_input(part: Part) -> list[str]:
     """Rows of `part` that multiply what comes into it, where no learned number has touched that."""
-    rows = list(component_rows(part.component, part.residual, part.place))
+    rows = component_rows(part.component, part.place, part.residual)
     learned = _learned(rows)
     if learned and learned[0].role == "norm":  # behind it, everything has a gradient
         return []
-    stated = any(row.takes_input is not None for row in part.component.operations(part.place))
+    stated = any(row.takes_input is not None for row in component_rows(part.component, part.place))
     first = learned[0] if learned and not stated else None
     return [row.path for row in rows if row.takes_input or row is first]
 

@@ -69,12 +69,6 @@ class Blocks(NamedTuple):
         """Positions of all query blocks together."""
         return self.groups * self.queries
 
-    @property
-    def frame(self) -> Number:
-        """Positions of all memory blocks together, those that overlap once."""
-        around = zip(self.counts, self.block, self.before, self.after, strict=True)
-        return prod(tuple(count * block + before + after for count, block, before, after in around))
-
     def memory(self, token: int) -> tuple[range, range]:
         """Rows and columns of the memory block of `token`, within the grid."""
         rows, columns = (

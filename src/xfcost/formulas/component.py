@@ -17,12 +17,15 @@ from xfcost.ledger.execution import Logits
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
+from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from xfcost.formulas.conv_kernel import ConvKernel
+    from xfcost.program.operations import Operations
+    from xfcost.program.symbolic import Shape, Tensor
 
 
 # Notes that are of a kind which reports must know ────────────────────────────────────────────────────────────────────
@@ -163,13 +166,50 @@ class Observed(NamedTuple):
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """A mechanism or layer of a spec; its tag is the `kind` in YAML."""
+    """A mechanism or layer of a spec, a program that every machine runs; its tag is the `kind` in YAML."""
 
-    binds_tables: ClassVar[bool] = False
-    """Do the shapes of its shared tables depend on the input's size?"""
-
+    titles: ClassVar[Mapping[str, str]] = {}
+    """Titles of leaves by name, where these differ from `program/titles.py`."""
+    entering_type: ClassVar[Type] = "model"
+    """The type of what comes in."""
     token_wise: ClassVar[bool] = False
     """Does its output at a token depend on that token alone, so that a decode step runs it on one token?"""
+    decodes: ClassVar[bool] = False
+    """Has its program a decode step, with what earlier tokens left?"""
+    binds_tables: ClassVar[bool] = False
+    """Do the shapes of its shared tables depend on the input's size?"""
+    takes_state: ClassVar[bool] = False
+    """Can it start from the last state of an encoder layer?"""
+    only_norm: ClassVar[bool] = False
+    """Is it a norm of the stream, so that it alone is no block?"""
+
+    @property
+    def reads_memory(self) -> bool:
+        """Does it read the encoder's output too?"""
+        return False
+
+    @property
+    def reads_stage(self) -> int | None:
+        """Number of the earlier stage (1 is the first) whose output it reads, its place's `memory`."""
+        return None
+
+    @property
+    def special_tokens_only(self) -> bool:
+        """Does it update only the special tokens (class attention), and pass the grid's tokens through?"""
+        return False
+
+    @property
+    def tokens_compete(self) -> bool:
+        """Can a token be dropped because others fill the room that it would take (experts with a capacity)?"""
+        return False
+
+    def forward(self, t: Operations, x: Tensor, place: Place, *others: Any, **options: Any) -> Any:
+        """(B, N, D) -> (B, N', D'); behind the place the encoder's output (B, M, E), where it is read."""
+        raise NotImplementedError
+
+    def entering(self, place: Place) -> Shape:
+        """The shape of a sample that comes in."""
+        return place.grid.total, place.dim
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """Sides of the input grid that give an output grid of `sides`; they differ at stems and stage transitions."""
@@ -186,21 +226,12 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """The tokens that its outputs read; by default each its own."""
         return Sources()
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        """Closed-form rows of one sample, in the order they run; a row's path is the operation's name."""
-        raise NotImplementedError
-
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """Rows of a decode step: the last token of `place`'s grid, with the earlier tokens cached.
-
-        Raises:
-            ComponentError: the component has no decode step.
-        """
-        if not self.token_wise:
+    def check_decodes(self, place: Place) -> None:
+        """Raise ComponentError where it has no decode step of the last token of `place`'s grid."""
+        if not (self.token_wise or self.decodes):
             raise ComponentError("kind", f"--mode decode: {tag_of(type(self))!r} can't run token by token")
         if getattr(self, "norm", None) == "group_norm":
             raise ComponentError("norm", "--mode decode: a group norm averages over all tokens, later ones too")
-        return self.operations(single_token(place))
 
     @property
     def has_windows(self) -> bool:
@@ -235,46 +266,29 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class SubLayer(Component, frozen=True):
     """A component of a block, with the residual connection of its stage or spec by default."""
 
-    only_norm: ClassVar[bool] = False
-    """Is it a norm of the stream, so that it alone is no block?"""
-
     residual: Joining | None = None
     """How f(x) joins the residual stream; `none` is only f(x). The default is that of the stage or the spec."""
-
-    @property
-    def reads_memory(self) -> bool:
-        """Does it read the encoder's output too?"""
-        return False
 
     @property
     def widens(self) -> bool:
         """Is its output as wide as its stage, whatever the input's width?"""
         return False
 
-    @property
-    def tokens_compete(self) -> bool:
-        """Can a token be dropped because others fill the room that it would take (experts with a capacity)?"""
-        return False
-
-    @property
-    def special_tokens_only(self) -> bool:
-        """Does it update only the special tokens (class attention), and pass the grid's tokens through?"""
-        return False
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.out_dim if self.widens else place.dim
 
     def with_stream_defaults(self, *, decoder: bool) -> Self:
         """The component with options that depend on its stream filled in: a decoder's mixers are causal by default."""
         return self
 
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        """Rows of the shortcut, which brings x to the grid and width of f(x); none by default."""
-        return iter(())
+    def skip(self, t: Operations, given: Any, x: Any, place: Place) -> Any:
+        """What f(x) is added to, x itself where it has its shape; `given` is what f reads, x or its norm."""
+        return x
 
 
 class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
-    takes_state: ClassVar[bool] = False
-    """Can it start from the last state of an encoder layer?"""
     content_selects_tokens: ClassVar[bool] = False
     """Does content select the tokens that are read (hashing, clusters, sorting)? `reads` then lists the candidates."""
     short_name: ClassVar[str]
@@ -310,19 +324,17 @@ class Mixer(SubLayer, frozen=True):
         whole = self.pairs(grid) == grid.total * self.out(place)[0].total
         return Sources(lambda token: self.reads(grid, token) if token < updated else (token,), whole=whole)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
+    def check_decodes(self, place: Place) -> None:
+        kind = tag_of(type(self))
         if self.causality == "none":
             raise ComponentError(
                 "kind",
-                f"--mode decode: {tag_of(type(self))!r} reads later tokens, so nothing can be cached; "
+                f"--mode decode: {kind!r} reads later tokens, so nothing can be cached; "
                 "decode needs a causal model (a decoder, or causal: true)",
             )
-        return self.step(place)
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        """Rows of a decode step, of a mixer that reads no later token."""
-        reason = f"--mode decode: {tag_of(type(self))!r} has no decode step; --mode generate counts it without a cache"
-        raise ComponentError("kind", reason)
+        if not self.decodes:
+            reason = f"--mode decode: {kind!r} has no decode step; --mode generate counts it without a cache"
+            raise ComponentError("kind", reason)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head, in closed form: Σ len(reads) over all tokens."""
@@ -433,11 +445,6 @@ class Enter(Component, frozen=True):
 
     pools: ClassVar[bool] = False
     """Is its number of output tokens fixed? At the first stage, N then counts its input tokens."""
-
-    @property
-    def reads_stage(self) -> int | None:
-        """Number of the earlier stage (1 is the first) whose output it reads, its place's `memory`."""
-        return None
 
 
 class Head(Component, frozen=True):

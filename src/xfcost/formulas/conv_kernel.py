@@ -204,17 +204,6 @@ def unread_note(kernel: ConvKernel, grid: Grid) -> Iterator[str]:
 # The receptive field of stacked convolutions, axis by axis ───────────────────────────────────────────────────────────
 
 
-def pointwise_kernel(grid: Grid, stride: int = 1) -> ConvKernel:
-    """A kernel of one position along every axis: 1×1 on a plane."""
-    rank = len(grid.sides)
-    return ConvKernel((1,) * rank, (stride,) * rank, (0,) * rank)
-
-
-def kernel_of_three(grid: Grid, stride: int = 1) -> ConvKernel:
-    """A kernel of three positions along every axis, padded by one: 3×3 on a plane."""
-    return centred_kernel(grid, 3, stride)
-
-
 def centred_kernel(grid: Grid, side: Number, stride: int = 1) -> ConvKernel:
     """A kernel of an odd side along every axis, padded by half of it."""
     rank = len(grid.sides)
@@ -321,10 +310,6 @@ class DilatedKernel(msgspec.Struct, frozen=True):
         padding = 0 if self.causal else self.back
         return ConvKernel((self.size,) * rank, (1,) * rank, (padding,) * rank)
 
-    def padded(self, grid: Grid) -> Number:
-        """Tokens written by the causal zero padding; 0 without."""
-        return grid.tokens + self.back if self.causal and self.size > 1 else 0
-
     def reads(self, grid: Grid, token: int) -> Sequence[int]:
         """The tokens that output `token` reads, in raster order."""
         first_offset = -self.back
@@ -342,38 +327,3 @@ class DilatedKernel(msgspec.Struct, frozen=True):
         taps = lesser(taps, (side - 1) // self.dilation)
         one_way = taps * side - self.dilation * (taps * (taps + 1) // 2)
         return side + (one_way if self.causal else 2 * one_way)
-
-
-# Base of mixers that convolve a sequence or a grid with a dilated kernel ─────────────────────────────────────────────
-
-
-Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-
-
-class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
-    """A convolution of stride 1 on a sequence or a grid, dilated and perhaps causal."""
-
-    size: Annotated[Side, Letter("W")] = 3
-    """Kernel side W, odd unless it is causal."""
-    dilation: Annotated[Dilation, Letter(None)] = 1
-    """Dilation δ: the distance between the kernel's taps, in tokens."""
-    causal: bool | None = None
-    """Whether a token reads no later token; by default true in a decoder and false elsewhere."""
-
-    @property
-    def dilated_kernel(self) -> DilatedKernel:
-        """Its kernel: W taps, dilation δ."""
-        return DilatedKernel(self.size, self.dilation, bool(self.causal))
-
-    def check(self, place: Place) -> None:
-        self.dilated_kernel.check(place.grid)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.dilated_kernel.reads(grid, token)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.dilated_kernel.pairs(grid)
-
-    def label(self) -> str:
-        words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
-        return " ".join(word for word in words if word).capitalize()

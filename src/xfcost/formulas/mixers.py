@@ -196,3 +196,21 @@ def pairs_in_chunks(tokens: Number, chunks: Number, size: Number) -> Number:
     """The pairs of a token with itself and with the earlier ones of its chunk, without padding."""
     last = tokens - (chunks - 1) * size
     return (chunks - 1) * (size * (size + 1) // 2) + last * (last + 1) // 2
+
+
+# Facts of rows that many mechanisms state ─────────────────────────────────────────────────────────────────────────────
+
+
+def letter_power(letter: str, rank: int) -> str:
+    """`W`, `W²`, `W³`: the tokens of a window or kernel on a grid of `rank` axes, in letters."""
+    return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")
+
+
+def global_mixing(tokens: Number) -> dict[str, Any]:
+    """Attributes of a globally mixing, content-dependent row."""
+    return {"mixing": "global", "reads": "N", "reads_tokens": tokens, "content_dependent": True}
+
+
+def static_weights(positions: dict[str, Any]) -> dict[str, Any]:
+    """`mixing` with static weights: a sum, a mask, learned or constant factors."""
+    return positions | {"content_dependent": False}

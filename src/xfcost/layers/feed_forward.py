@@ -25,7 +25,6 @@ from xfcost.formulas.component import (
 )
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Shape, Tensor
-from xfcost.program.tape import Program
 
 
 def joined(t: Functions, *parts: Tensor) -> Tensor:
@@ -33,7 +32,7 @@ def joined(t: Functions, *parts: Tensor) -> Tensor:
     return t.cat(parts, 1)
 
 
-class Norm(Program, Embed, frozen=True, kw_only=True, tag="norm"):
+class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
     """A norm outside blocks: after the embeddings (BERT's public implementation), before a convolution (ConvNeXt's).
 
     norm   N·d elements, 2d parameters (an RMS norm d parameters)
@@ -48,7 +47,7 @@ class Norm(Program, Embed, frozen=True, kw_only=True, tag="norm"):
         return t.norm("norm", x, self.norm)
 
 
-class NormSubLayer(Program, PerToken, frozen=True, kw_only=True, tag="norm"):
+class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
     """A norm on the stream itself, in a block: the last step of a Conformer's (Gulati et al. 2020, equation 1).
 
     norm   N·d elements, 2d parameters (an RMS norm d parameters)
@@ -65,7 +64,7 @@ class NormSubLayer(Program, PerToken, frozen=True, kw_only=True, tag="norm"):
         return t.norm("norm", x, self.norm)
 
 
-class Dense(Program, PerToken, frozen=True, kw_only=True, tag="dense"):
+class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
     """act(norm(xW + b)), d to d: Set Transformer's rFF as its authors' code has it (Lee et al. 2019, equation 6).
 
         linear   N·d·d' MACs, (d + β)·d' parameters, β being 1 where there is a bias, else 0
@@ -91,15 +90,12 @@ class Dense(Program, PerToken, frozen=True, kw_only=True, tag="dense"):
         if self.norm == "group_norm":
             raise ComponentError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
 
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim if self.widens else place.dim
-
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         x = t.linear("linear", x, self.out(place)[1], bias=self.bias)
         return t.act("act", t.norm("norm", x, self.norm), self.act)
 
 
-class Mlp(Program, HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
+class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     """Position-wise feed-forward network act(xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, §3.3).
 
     fc1   N·d·H MACs, (d + β)·H parameters
@@ -181,7 +177,7 @@ class Mlp(Program, HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
             )
 
 
-class GatedMlp(Program, PerToken, frozen=True, kw_only=True):
+class GatedMlp(PerToken, frozen=True, kw_only=True):
     """(act(xW) ⊗ xV)W₂ (Shazeer 2020, "GLU Variants Improve Transformer", equation 6).
 
     gate   N·d·H MACs, (d + β)·H parameters

@@ -29,13 +29,12 @@ from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
 
 
-class Classifier(Program, Head, frozen=True, kw_only=True, tag="classifier"):
+class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·K MACs for K classes.
 
     norm                 N·d elements, or d elements with `norm_after_pool` (ConvNeXt), 2d parameters (an RMS norm
@@ -113,7 +112,7 @@ class Classifier(Program, Head, frozen=True, kw_only=True, tag="classifier"):
         return t.leaf("average", average, answer, other)
 
 
-class FlattenClassifier(Program, Head, frozen=True, kw_only=True, tag="flatten_classifier"):
+class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier"):
     """Tokens averaged to a P×P grid, flattened to P²·d numbers, hidden layers, classes (Simonyan and Zisserman 2015).
 
     pool    an adaptive mean: n tokens along a side are read n + P - gcd(n, P) times, for P that leave
@@ -165,7 +164,7 @@ class FlattenClassifier(Program, Head, frozen=True, kw_only=True, tag="flatten_c
         return {"mixing": "global", "reads": "N/k", "reads_tokens": longest}
 
 
-class Pooler(Program, Head, frozen=True, kw_only=True, tag="pooler"):
+class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     """act(W x₀ + b) of the first token, a class token where there is one (BERT's public code; Devlin et al. 2019).
 
     norm      N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm (ViT's in transformers)
@@ -197,7 +196,7 @@ class Pooler(Program, Head, frozen=True, kw_only=True, tag="pooler"):
         return y if self.classes is None else t.linear("classify", y, self.classes)
 
 
-class LanguageModel(Program, Head, frozen=True, kw_only=True, tag="language_model"):
+class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     """norm, optional scale, then logits over the vocabulary at every token: N·d·V MACs.
 
     norm    N·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
@@ -247,7 +246,7 @@ class LanguageModel(Program, Head, frozen=True, kw_only=True, tag="language_mode
         return t.leaf("linear", scores, x, weights=(table, *bias), title="Vocabulary scores", **facts)
 
 
-class MaskedLanguageModel(Program, Head, frozen=True, kw_only=True, tag="masked_language_model"):
+class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
     """norm(act(xW + b)), then logits over the vocabulary, with a bias, at every token (Devlin et al. 2019, §3.1).
 
         transform      N·d² MACs, d² + d parameters

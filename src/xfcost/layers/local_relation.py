@@ -20,10 +20,9 @@ from xfcost.formulas.component import (
 from xfcost.mechanisms.local_attention import LocalRelation, WindowSide
 from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class LocalRelationEmbed(Program, Embed, frozen=True, kw_only=True, tag="local_relation"):
+class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):
     """The mixer `local_relation`, then a norm and an activation if any: LR-Net's stem (Hu et al. 2019, §4).
 
     norm   N'·d elements, 2d parameters (an RMS norm d parameters), where there is a norm
@@ -31,6 +30,8 @@ class LocalRelationEmbed(Program, Embed, frozen=True, kw_only=True, tag="local_r
 
     N' tokens of width d leave. It follows a layer with the stage's width, and has the mixer's fields.
     """
+
+    has_windows: ClassVar[bool] = True
 
     size: Annotated[WindowSide, Letter("W")] = 7
     """Side W of the window around a position, odd."""
@@ -50,10 +51,6 @@ class LocalRelationEmbed(Program, Embed, frozen=True, kw_only=True, tag="local_r
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.stride for side in sides)
-
-    @property
-    def has_windows(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         self.layer.check(place)

@@ -24,7 +24,6 @@ from xfcost.program.leaves import ExpertLinear, Made, Weight
 from xfcost.program.operations import Functions, Operations, Part
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -55,7 +54,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Hidden width of one shared expert; that of the routed experts by default."""
 
 
-class Moe(Program, PerToken, frozen=True, kw_only=True, tag="moe"):
+class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
     """y = Σ gᵢ(x)·fᵢ(x) over the A best of E experts (Shazeer et al. 2017, §2; Fedus et al. 2022, §2; Mixtral, §2.1).
 
     N tokens, width d, E experts fᵢ, each an `expert` network with its own weights, of which a token uses A.

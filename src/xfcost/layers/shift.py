@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from xfcost.formulas.component import (
@@ -11,7 +11,6 @@ from xfcost.formulas.component import (
     Joining,
     Number,
     Observed,
-    Operation,
     PerToken,
     Place,
     Sources,
@@ -23,14 +22,13 @@ from xfcost.program.leaves import TokenBefore, TokenOfMemory, Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 # One place back along an axis of the grid: how a model that predicts pixels is kept from reading the one it predicts.
 # Ho et al. 2019, §4.2: the pixels are shifted right before the inner decoder, the outer decoder's output down a row.
 # iGPT (Chen et al. 2020) shifts its sequence behind a learned start.
 
 
-class Shift(Program, Embed, frozen=True, kw_only=True, tag="shift"):
+class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     """Every token takes its predecessor's place on the line along `axis`; the last token of a line is dropped.
 
     Along a row pixels move right, along a column down; along the one axis of a sequence it is the decoder's shift of
@@ -63,19 +61,18 @@ class Shift(Program, Embed, frozen=True, kw_only=True, tag="shift"):
         along = {"sides": place.grid.sides, "axis": axis_index(self.axis, place.grid)}
         return t.leaf("shift", shifted, x, weights=start, options=along, title=title)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """The token before was kept, d numbers: it is taken, and the new one put in its place."""
+    def check_decodes(self, place: Place) -> None:
         if len(place.grid.sides) > 1:
             raise ComponentError("axis", "--mode decode: tokens shift along the axes of a grid, all at once")
-        return self.step(place)
 
 
-class Context(Program, PerToken, frozen=True, kw_only=True, tag="context"):
+class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     """x + c: the encoder's output, token by token, `shift`ed along an axis if that is given (Ho et al. 2019, §4.2).
 
     N·d additions; a shift writes N·d elements. It has no norm and no second shortcut.
     """
 
+    reads_memory: ClassVar[bool] = True
     token_wise: ClassVar[bool] = False
     decodes: ClassVar[bool] = True
 
@@ -83,10 +80,6 @@ class Context(Program, PerToken, frozen=True, kw_only=True, tag="context"):
     """Axis along which the encoder's output is shifted by one token; none by default."""
     residual: Joining | None = "none"
     """How the result joins the residual stream; `none` by default, because the layer itself adds x."""
-
-    @property
-    def reads_memory(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         if place.memory is None:
@@ -121,11 +114,9 @@ class Context(Program, PerToken, frozen=True, kw_only=True, tag="context"):
         # its own token, and the encoder's of the one before
         return t.leaf("add", add, x, other, mixing="local", reads="2", reads_tokens=2)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """The encoder's token at the same position is added: M·d numbers are cached."""
+    def check_decodes(self, place: Place) -> None:
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
-        return self.step(place)
 
 
 def shifted(t: Functions, x: Tensor, start: Tensor | None = None, *, sides: Sequence[Number], axis: int) -> Tensor:

@@ -33,10 +33,9 @@ from xfcost.program.attention import attend_to
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add, concatenated
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class PatchMerging(Program, Enter, frozen=True, kw_only=True, tag="patch_merging"):
+class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     """2×2 neighbours are concatenated (4d), normalised and reduced to the stage's width (Liu et al. 2021, §3.1).
 
         norm        N'·4d elements of a layer norm, 8d parameters; after the reduction N'·d' elements, 2d' parameters
@@ -78,7 +77,7 @@ class PatchMerging(Program, Enter, frozen=True, kw_only=True, tag="patch_merging
             yield PaddingNote(f"odd grid {sides} padded by one row or column to merge into {merged}")
 
 
-class Upsample(Program, Enter, frozen=True, kw_only=True, tag="upsample"):
+class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
     """Tokens repeated `factor` times in place, cut to the length N of an earlier stage, whose output is added.
 
     The first step of the Funnel Transformer's decoder (Dai et al. 2020, §2.3), from P to N tokens. A separate [CLS] is
@@ -88,7 +87,7 @@ class Upsample(Program, Enter, frozen=True, kw_only=True, tag="upsample"):
 
     factor: Annotated[Side, Letter(None)]
     """How many times each token is repeated."""
-    skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1  # type: ignore[assignment] # no shortcut outside blocks
+    skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
     """Number of the earlier stage whose output is added; 1 is the first."""
     separate_cls: bool = True
     """Whether the first token is [CLS], which is not repeated."""
@@ -132,7 +131,7 @@ class Upsample(Program, Enter, frozen=True, kw_only=True, tag="upsample"):
         return t.leaf("add", add, x, other, title=f"Add stage {self.skip}")
 
 
-class Concatenate(Program, Enter, frozen=True, kw_only=True, tag="concatenate"):
+class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
     """[y, x]: the output y of an earlier stage, of the same grid, before x (Mehta and Rastegari 2022, figure 1b).
 
     Widths d' and d become d' + d: N·(d' + d) elements are written. A convolution behind it fuses the two.
@@ -186,7 +185,7 @@ def repeated(t: Functions, x: Tensor, *, factor: int, length: Number, separate_c
     return t.cat([x.narrow(1, 0, 1), copies.narrow(1, 0, length - 1)], 1)
 
 
-class PoolingAttention(Program, Enter, frozen=True, kw_only=True, tag="pooling_attention"):
+class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
     """k learned vectors S read N tokens X by multi-head attention; the output is k tokens of the stage's width.
 
     Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et

@@ -40,13 +40,12 @@ from xfcost.ledger.quantization import WeightMatrix
 from xfcost.program.convolution import convolution, in_rows, on_grid, pool
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Patch(Program, Embed, frozen=True, kw_only=True, tag="patch"):
+class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     """A P×P convolution of stride P (Dosovitskiy et al. 2021, §3.1; Liu et al. 2021, §3.1).
 
     projection   N·(P²·C)·d MACs, (P²·C + β)·d parameters, N = (H/P)·(W/P) tokens, C channels
@@ -102,7 +101,7 @@ class Patch(Program, Embed, frozen=True, kw_only=True, tag="patch"):
         return t.norm("norm", in_rows(y), self.norm)
 
 
-class KernelEmbed(Program, Embed, frozen=True, kw_only=True):
+class KernelEmbed(Embed, frozen=True, kw_only=True):
     """A kernel that slides over the grid."""
 
     if TYPE_CHECKING:
@@ -211,7 +210,7 @@ class Pool(KernelEmbed, frozen=True, kw_only=True, tag="pool"):
         return in_rows(pool(t, "pool", on_grid(x, place.grid.sides), self.form, self.kernel(place), sides))
 
 
-class Fold(Program, Embed, frozen=True, kw_only=True, tag="fold"):
+class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
     """N tokens in raster order on the grid nearest to a square: 128 on 8×16, 4096 on 64×64. A view: nothing moves.
 
     An N that makes no grid between 1:1 and 2:1 is refused, as it is for images.
@@ -249,7 +248,7 @@ def unchanged(t: Functions, x: Tensor) -> Tensor:
 _ANY: Final = 2**20
 
 
-class FoldAxis(Program, Embed, frozen=True, kw_only=True, tag="fold_axis"):
+class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
     """The last axis of the grid, X long, goes into the width: Y×X tokens of width d become Y of width X·d.
 
     A view, since the X tokens of a row are adjacent in raster order; behind a convolution, whose output lies channel by
@@ -287,7 +286,7 @@ def side_by_side(t: Functions, x: Tensor, tokens: Number) -> Tensor:
     return x.unflatten(1, (tokens, x.shape[1] // tokens)).flatten(2)
 
 
-class Pixels(Program, Embed, frozen=True, kw_only=True, tag="pixels"):
+class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
     """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work.
 
     Of a video, every pixel of every frame.
@@ -306,7 +305,7 @@ def raster(t: Functions, image: Tensor) -> Tensor:
     return in_rows(image)
 
 
-class Projection(Program, Embed, frozen=True, kw_only=True, tag="projection"):
+class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
     """xW + b, C channels to width d: the stem of sets, point clouds and features (input of kind `vectors`).
 
     projection   N·C·d MACs, (C + β)·d parameters, β being 1 where there is a bias, else 0

@@ -16,7 +16,6 @@ from xfcost.formulas.component import (
     Length,
     Letter,
     Number,
-    Operation,
     Place,
     Rows,
     Share,
@@ -31,10 +30,9 @@ from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add, scaled
 from xfcost.program.symbolic import Shape, Tensor
-from xfcost.program.tape import Program
 
 
-class Token(Program, Embed, frozen=True, kw_only=True, tag="token"):
+class Token(Embed, frozen=True, kw_only=True, tag="token"):
     """Rows of a V×d table (Vaswani et al. 2017, §3.4). A look-up moves data: 0 FLOPs, V·d parameters.
 
     lookup   N·d elements written, V·d parameters, a `share`d table 0 parameters
@@ -79,7 +77,7 @@ class Token(Program, Embed, frozen=True, kw_only=True, tag="token"):
         return y
 
 
-class TokenType(Program, Embed, frozen=True, kw_only=True, tag="token_type"):
+class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
     """x + T: a row of a table of `types` rows, looked up for every token (Devlin et al. 2019, §3 and Figure 2).
 
     lookup   N·d elements written, t·d parameters of t `types`
@@ -101,7 +99,7 @@ class TokenType(Program, Embed, frozen=True, kw_only=True, tag="token_type"):
         return t.leaf("add", add, x, t.leaf("lookup", looked_up, types, weights=(table,), weights_read=read))
 
 
-class LearnedTokens(Program, Embed, frozen=True):
+class LearnedTokens(Embed, frozen=True):
     """Learned tokens outside the grid, of d parameters each."""
 
     leaf: ClassVar[str]
@@ -172,7 +170,7 @@ class MemoryTokens(LearnedTokens, frozen=True, kw_only=True, tag="memory_tokens"
         check_no_special_tokens(place.grid, "a head pools the first token", hint="; put it before 'class_token'")
 
 
-class Position(Program, Embed, frozen=True, kw_only=True, tag="position"):
+class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """x + P: learned (a row per token, special ones included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
 
     table    R·d parameters of R rows, where positions are learned
@@ -255,11 +253,9 @@ class Position(Program, Embed, frozen=True, kw_only=True, tag="position"):
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         return t.leaf("add", add, x, t.here(self._positions(t, x, place), x.shape[1]), title="Add positions")
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """One row of the table, or one sinusoid, added."""
+    def check_decodes(self, place: Place) -> None:
         if self.form not in {"learned", "sinusoidal"}:
             raise ComponentError("form", f"--mode decode: {self.form} positions are laid out for all tokens at once")
-        return self.step(place)
 
     def _positions(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         """A vector per position: (R, D)."""
@@ -304,7 +300,7 @@ class Position(Program, Embed, frozen=True, kw_only=True, tag="position"):
             yield f"{rows}: another N needs new weights"
 
 
-class AxisPosition(Program, Embed, frozen=True, kw_only=True, tag="axis_position"):
+class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
     """x + R + C: a learned vector per column and one per row of an H×W grid, added (Ho et al. 2019, §4.1).
 
     tables   (H + W)·d parameters, a `share`d one 0 parameters; H·W·d additions, R + C, once per batch
@@ -346,7 +342,7 @@ class AxisPosition(Program, Embed, frozen=True, kw_only=True, tag="axis_position
         yield f"the position tables hold {place.grid.shape_text()} places: another grid needs new weights"
 
 
-class Fourier(Program, Embed, frozen=True, kw_only=True, tag="fourier"):
+class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
     """[x, p, sin(π·f·p), cos(π·f·p)]: fixed Fourier features of the position p after x (Jaegle et al. 2021, §3.2).
 
     Along each of the grid's r sides p runs from -1 to 1 and f takes `bands` values from 1 to half the side, equally

@@ -20,13 +20,12 @@ from xfcost.program.attention import attend, fixed_mask, in_place, join_heads, s
 from xfcost.program.leaves import IntervalMask, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
 
 
-class Blockwise(Program, CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
+class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     """Softmax attention of query blocks against memory blocks, two matrix products for all blocks at once.
 
     One component for what the field has under several names:
@@ -162,7 +161,7 @@ def merged_blocks(t: Functions, x: Tensor, *, blocks: Blocks) -> Tensor:
     return grid.narrow(1, 0, blocks.sides[0]).narrow(2, 0, blocks.sides[1]).flatten(1, 2)
 
 
-class BlockSparse(Program, NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse"):
+class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse"):
     """BigBird's internal construction (ITC): window, global and random blocks (Zaheer et al. 2020, §2 and appendix D).
 
     N tokens in u = ⌈N/b⌉ blocks of b, P = u·b tokens with padding, which is projected and attended over like tokens,

@@ -14,6 +14,7 @@ from xfcost.formulas.component import (
     Grid,
     HiddenUnits,
     Letter,
+    Mixer,
     Number,
     PaddingNote,
     Place,
@@ -24,7 +25,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.conv_kernel import (
     CentredKernelMixer,
     ConvKernel,
-    ConvolutionMixer,
+    DilatedKernel,
     KernelMixer,
     centred_kernel,
     check_mean_pool,
@@ -32,14 +33,41 @@ from xfcost.formulas.conv_kernel import (
 from xfcost.program.convolution import convolution, depthwise, in_rows, on_grid, pool, window
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class ConvolutionProgram(Program, ConvolutionMixer, frozen=True, kw_only=True):
-    """A mixer around one dilated convolution; a decode step caches its last (W - 1)·δ inputs."""
+class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
+    """A convolution of stride 1 on a sequence or a grid, dilated and perhaps causal.
+
+    A decode step caches its last (W - 1)·δ inputs.
+    """
 
     decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {"pad": "Zeros before the tokens", "conv": "Convolution"}
+
+    size: Annotated[Side, Letter("W")] = 3
+    """Kernel side W, odd unless it is causal."""
+    dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter(None)] = 1
+    """Dilation δ: the distance between the kernel's taps, in tokens."""
+    causal: bool | None = None
+    """Whether a token reads no later token; by default true in a decoder and false elsewhere."""
+
+    @property
+    def dilated_kernel(self) -> DilatedKernel:
+        """Its kernel: W taps, dilation δ."""
+        return DilatedKernel(self.size, self.dilation, bool(self.causal))
+
+    def check(self, place: Place) -> None:
+        self.dilated_kernel.check(place.grid)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.dilated_kernel.reads(grid, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.dilated_kernel.pairs(grid)
+
+    def label(self) -> str:
+        words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
+        return " ".join(word for word in words if word).capitalize()
 
     def convolved(self, t: Operations, name: str, x: Tensor, place: Place, outputs: Number, **options: Any) -> Tensor:
         """The convolution, (B, N, D) -> (B, N, D'); a causal one pads its input before it."""
@@ -50,7 +78,7 @@ class ConvolutionProgram(Program, ConvolutionMixer, frozen=True, kw_only=True):
             y = convolution(t, name, on_grid(x, (self.size,)), outputs, kernel, (1,), **options)
         else:
             x = on_grid(x, sides)
-            if taps.padded(place.grid):
+            if self.causal and self.size > 1:
                 x = t.leaf("pad", after_zeros, x, options={"count": taps.back})
             y = convolution(t, name, x, outputs, kernel, sides, dilation=self.dilation, **options)
         return in_rows(y)
@@ -67,7 +95,7 @@ def glu(t: Functions, x: Tensor) -> Tensor:
     return value * gate.sigmoid()
 
 
-class Conv(ConvolutionProgram, frozen=True, kw_only=True, tag="conv"):
+class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     """N tokens of width d to N of the stage's width d', each out of W neighbours along every axis, δ apart.
 
     conv       N·W^r·d·o MACs, (W^r·d + β)·o parameters, with `form: plain`, on a grid of r axes
@@ -98,11 +126,8 @@ class Conv(ConvolutionProgram, frozen=True, kw_only=True, tag="conv"):
                 "act", "a gate halves the width, and a depthwise convolution can't double it; use separable"
             )
 
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim if self.widens else place.dim
-
     titles: ClassVar[Mapping[str, str]] = {
-        **ConvolutionProgram.titles,
+        **ConvolutionMixer.titles,
         "depthwise": "Depthwise convolution",
         "pointwise": "Pointwise convolution",
     }
@@ -123,7 +148,7 @@ class Conv(ConvolutionProgram, frozen=True, kw_only=True, tag="conv"):
         return x if width == place.dim else t.linear("residual_projection", given, width)
 
 
-class ByteNet(ConvolutionProgram, frozen=True, kw_only=True, tag="bytenet"):
+class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
     """ReLU, d to d/2, norm, ReLU, W dilated taps, norm, ReLU, d/2 to d (Kalchbrenner et al. 2016, figure 3, left).
 
     The layer norm before the first ReLU is the residual's; the paper calls the width 2d and the half of it d.
@@ -145,7 +170,7 @@ class ByteNet(ConvolutionProgram, frozen=True, kw_only=True, tag="bytenet"):
         return f"ByteNet block, dilation {self.dilation}" if self.dilation > 1 else "ByteNet block"
 
     titles: ClassVar[Mapping[str, str]] = {
-        **ConvolutionProgram.titles,
+        **ConvolutionMixer.titles,
         **dict.fromkeys(("act1", "act2", "act3"), "Activation"),
         "pointwise1": "Pointwise convolution to half the width",
         "pointwise2": "Pointwise convolution back",
@@ -159,7 +184,7 @@ class ByteNet(ConvolutionProgram, frozen=True, kw_only=True, tag="bytenet"):
         return t.linear("pointwise2", t.act("act3", y, "relu"), place.dim)
 
 
-class DepthwiseConv(Program, CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
+class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     """Every channel's own W×W kernel around every token, zeros beyond the border: static local mixing.
 
     N tokens on a grid of r axes, width d.
@@ -183,7 +208,7 @@ class DepthwiseConv(Program, CentredKernelMixer, frozen=True, kw_only=True, tag=
         return in_rows(depthwise(t, "conv", on_grid(x, sides), self.kernel(place.grid), sides))
 
 
-class AveragePool(Program, CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
+class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
     """Average pooling of W×W neighbours, stride 1, less the token: pool(x) - x (Yu et al. 2022, §3.2, equation 4).
 
         pool      N·W^r·d additions, on a grid of r axes
@@ -222,7 +247,7 @@ def difference(t: Functions, x: Tensor, y: Tensor) -> Tensor:
     return x - y
 
 
-class ConvMlp(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
+class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
 
     N tokens on a grid of r axes, width d, H hidden units, kernels of W×W around every token (zeros beyond the border,
@@ -261,7 +286,7 @@ class ConvMlp(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=Tru
         return t.linear("fc2", x, place.dim)
 
 
-class ConvModule(Program, KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
+class ConvModule(KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
     """Pointwise convolution and gate, depthwise convolution, batch norm, Swish, pointwise (Gulati et al. 2020, §2.2).
 
     A sequence of N tokens, width d, a kernel of W tokens. The layer norm before it is the residual's.

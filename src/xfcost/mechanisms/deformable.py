@@ -22,13 +22,12 @@ from xfcost.program.attention import join_heads, softmax
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Shape, Tensor
-from xfcost.program.tape import Program
 
 # Axes of a feature map, and its cells around a point.
 _AXES, _CELLS = 2, 4
 
 
-class Deformable(Program, NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
+class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
     """Deformable attention, of one feature map or of several (Zhu et al. 2021, §4.1, equations 2 and 3).
 
     N tokens are the cells of L feature maps together, width d, h heads of width d_k. Each token has, per head and map,

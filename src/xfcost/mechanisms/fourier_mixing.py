@@ -8,10 +8,9 @@ from xfcost.formulas.component import Mixer, Place
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class FourierMixing(Program, Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
+class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
     """The real part of a 2-D discrete Fourier transform over tokens and width (Lee-Thorp et al. 2022, §3.2).
 
     N tokens, width d. It is computed as products with fixed cosine and sine matrices C and S, the form that the paper

@@ -17,7 +17,6 @@ from xfcost.formulas.component import (
     Letter,
     MultiHead,
     Number,
-    Operation,
     Place,
     Share,
     Width,
@@ -30,7 +29,6 @@ from xfcost.program.attention import GLOBAL, attend, attend_to, grouped_heads, j
 from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 # T5's relative position bias: one learned bias per bucket of distances and head ──────────────────────────────────────
 
@@ -50,7 +48,7 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Name of a table that all layers with this name share, as in T5; by default every layer has its own."""
 
 
-class Full(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
+class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
     N tokens (special ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
@@ -187,7 +185,7 @@ def _talking_heads(t: Operations, name: str, when: str, pairs: Tensor, **facts: 
     return t.run(name, TalkingHeads(pairs.shape[1]), pairs, title=title, **facts)
 
 
-class ClassAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
+class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
     """Softmax attention whose queries are the special tokens only (CaiT's CA; Touvron et al. 2021, §3).
 
     N tokens, E special ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
@@ -203,12 +201,9 @@ class ClassAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="cl
     per block, and here each of both sub-layers does, which moves N·d elements more.
     """
 
+    special_tokens_only: ClassVar[bool] = True
     short_name = "Class attention"
     non_causal_reason: ClassVar[str] = "the class token reads every token"
-
-    @property
-    def special_tokens_only(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -229,7 +224,7 @@ class ClassAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="cl
         return t.linear("out", y, place.dim, bias=bias, title="Output projection W_O (class token)")
 
 
-class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
+class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     """Encoder-decoder attention (Vaswani et al. 2017, §3.2.3): queries from here, keys and values from the memory.
 
     N tokens here, width d, M in the memory, width d', h heads of width d_k = d/h; their values are d_v = d_k wide
@@ -242,6 +237,7 @@ class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
         out           N·h·d_v·d MACs, (h·d_v + β)·d parameters
     """
 
+    reads_memory: ClassVar[bool] = True
     short_name = "Cross-attention"
 
     decodes: ClassVar[bool] = True
@@ -250,10 +246,6 @@ class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
     """Width d_v of a head's values; d_k by default."""
     scaled: bool = True
     """Whether scores are multiplied by 1/√d_k; T5's are not."""
-
-    @property
-    def reads_memory(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         if place.memory is None:
@@ -273,18 +265,17 @@ class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (memory.total if memory else 0)
 
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query; the encoder's keys and values are cached, M·h·(d_k + d_v) numbers."""
-        return self.step(place)
+    def check_decodes(self, place: Place) -> None:
+        """Nothing to refuse: it reads no later token of its own stream."""
 
-    def forward(self, t: Operations, x: Tensor, place: Place, memory: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, t: Operations, x: Tensor, place: Place, memory: Tensor) -> Tensor:
         return attend_to(
             t, x, memory, inner=self.inner(place.dim), values=self.value_inner(place.dim), heads=self.heads, reads="M",
             bias=self.projection_bias, fused=place.fused, scaled=self.scaled, output=place.dim,
         )  # fmt: skip
 
 
-class Mla(Program, CausalMixer, frozen=True, kw_only=True, tag="mla"):
+class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     """MLA (DeepSeek-V2, 2024, §2.1; the released models' code).
 
     N tokens, width d, h heads; a head's queries and keys have d_h columns of content and d_r of position, which alone

@@ -16,10 +16,9 @@ from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.relative import position_scores, with_vector
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class Funnel(Program, NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
+class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     """Relative attention of the Funnel Transformer (Dai et al. 2020, §2.2 and appendix A.2.1), with `stride` 2 pooled.
 
     N tokens come in, P go out: P = N, or about N/2 with `stride: 2`, when the queries are means of two neighbours and

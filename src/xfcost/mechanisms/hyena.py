@@ -7,19 +7,17 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Letter, Number, Observed, Operation, Place, Side, Width, check_odd
-from xfcost.formulas.mixers import AlwaysCausalMixer
-from xfcost.formulas.rows import global_mixing, static_weights
+from xfcost.formulas.component import ComponentError, Letter, Number, Observed, Place, Side, Width, check_odd
+from xfcost.formulas.mixers import AlwaysCausalMixer, global_mixing, static_weights
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.program.convolution import causal_depthwise
 from xfcost.program.functions import multiplied
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations, itself
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class Hyena(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
+class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     """The Hyena operator (Poli et al. 2023, §3.1 to §3.3), of the public code's order o, causal by its nature.
 
     N tokens of width d are projected to o gates x₀ … and a value v; then o - 1 times v ← h∘*(v∘x) + D∘(v∘x), at last
@@ -95,7 +93,7 @@ class Hyena(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             v = t.leaf("skip", skipped, y, v, weights=scales, turn=number)
         return t.linear("out_proj", t.leaf("gate", multiplied, v, last), d)
 
-    def step(self, place: Place) -> Iterator[Operation]:
+    def check_decodes(self, place: Place) -> None:
         raise ComponentError(
             "kind",
             "--mode decode: 'hyena' has no state that a token could continue: its filters are as long as the text, and "

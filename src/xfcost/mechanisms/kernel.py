@@ -16,8 +16,14 @@ from xfcost.formulas.component import (
     PaddingNote,
     Place,
 )
-from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, chunk_mixing, pairs_in_chunks
-from xfcost.formulas.rows import global_mixing, static_weights
+from xfcost.formulas.mixers import (
+    CausalMixer,
+    ChunkedMixer,
+    chunk_mixing,
+    global_mixing,
+    pairs_in_chunks,
+    static_weights,
+)
 from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, scaled_queries, split_heads
 from xfcost.program.functions import joined, padded, product, scores, state_of
@@ -25,7 +31,6 @@ from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 # Feature maps φ of kernel attention ──────────────────────────────────────────────────────────────────────────────────
 
@@ -69,7 +74,7 @@ class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
 Form = Literal["parallel", "chunked", "recurrent"]
 
 
-class Kernel(Program, ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel"):
+class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
 
     N tokens, width d, h heads of width d_k, m features; P = N, unless chunks are padded.

@@ -27,8 +27,7 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.formulas.grid_axes import numbers, position
-from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import added, attend, join_heads, softmax, split_heads
@@ -36,7 +35,7 @@ from xfcost.program.convolution import in_rows, on_grid, pool
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Symbolic, Tensor
-from xfcost.program.tape import Program, Tape
+from xfcost.program.tape import Tape
 
 # Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position.
 
@@ -138,9 +137,7 @@ class GatheredWindows(NamedTuple):
         bordered = prod(side + 2 * windows.reach for side in windows.grid.sides)
         padded = t.call("aten::constant_pad_nd", (x,), (batch, bordered, width))
         shape = (batch, outputs, self.groups, windows.places, width // self.groups)
-        y = t.call("aten::index", (padded,), shape)
-        t.save(y, t.made((outputs, windows.places), type_="int64"))
-        return y
+        return t.save(t.call("aten::index", (padded,), shape), t.made((outputs, windows.places), type_="int64"))
 
 
 def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:
@@ -159,7 +156,7 @@ def _over(outputs: Number, step: Number, start: Number) -> Number:
     return terms * start + step * (terms * (2 * last - terms + 1) // 2)
 
 
-class LocalAttention(Program, Mixer, frozen=True, kw_only=True, tag="local_attention"):
+class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     """Stand-alone self-attention, SASA (Ramachandran et al. 2019, §3.1, equations 2 and 3).
 
     N positions on a grid of r axes, width d, h heads of d_k = d/h. A position reads the W^r places of the window around
@@ -180,6 +177,7 @@ class LocalAttention(Program, Mixer, frozen=True, kw_only=True, tag="local_atten
     no multiple of s the last ones are means of fewer. A residual takes the same means of x.
     """
 
+    has_windows: ClassVar[bool] = True
     short_name = "Local self-attention"
     output_projection: ClassVar[bool] = False
 
@@ -191,10 +189,6 @@ class LocalAttention(Program, Mixer, frozen=True, kw_only=True, tag="local_atten
     """Whether relative position embeddings are added to the keys."""
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis, taken by average pooling after the attention."""
-
-    @property
-    def has_windows(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
@@ -284,7 +278,7 @@ def of_offsets(t: Functions, table: Tensor, *, size: Number, rank: int) -> Tenso
     return t.cat(spread, -1).flatten(1, rank)
 
 
-class LocalRelation(Program, Mixer, frozen=True, kw_only=True, tag="local_relation"):
+class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     """The local relation layer of LR-Net (Hu et al. 2019, §3.2, equations 3 to 6).
 
     N positions on a grid of r axes, width d; N' of them leave (N/s^r with the stride s). `share` = m channels have one
@@ -305,6 +299,7 @@ class LocalRelation(Program, Mixer, frozen=True, kw_only=True, tag="local_relati
     no keys: the public kernel sets their similarity to -100 before it adds the prior.
     """
 
+    has_windows: ClassVar[bool] = True
     short_name = "Local relation"
 
     size: Annotated[WindowSide, Letter("W")] = 7
@@ -313,10 +308,6 @@ class LocalRelation(Program, Mixer, frozen=True, kw_only=True, tag="local_relati
     """Channels m that share one aggregation weight."""
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
-
-    @property
-    def has_windows(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         self.windows(place.grid).check()
@@ -428,7 +419,7 @@ def centred(t: Functions, x: Tensor, *, windows: Neighbourhood) -> Tensor:
     return windows.centres(x)
 
 
-class Unfolded(Program, NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
+class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     """Softmax attention among the tokens of one place of all patches (Mehta and Rastegari 2022, §3.1, equation 1).
 
     N tokens on a grid of r axes in patches of P×P, width d, h heads of width d_k = d/h: P² groups of N/P² tokens (P^r),

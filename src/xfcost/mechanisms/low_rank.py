@@ -27,10 +27,9 @@ from xfcost.program.leaves import HeadConv, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class LowRank(Program, NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
+class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     """Linformer: softmax(Q(EᵀK)ᵀ/√d_k) FᵀV with learned E and F of N×k (Wang et al. 2020, §4, equation 7).
 
     N tokens, width d, h heads of width d_k, rank k.
@@ -102,7 +101,7 @@ class LowRank(Program, NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"
             )
 
 
-class Nystrom(Program, NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
+class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V (Xiong et al. 2021, §3, equation 13).
 
     N tokens, width d, h heads of width d_k; Q̃ and K̃ are m landmarks, the means of m segments. Tokens are padded at the
@@ -262,7 +261,7 @@ def pseudo_inverse(t: Functions, a: Tensor, multiples: Tensor, *, iterations: in
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
-class Inducing(Program, NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
+class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     """The attention of Set Transformer's ISAB: MH(X, H, H), H = MAB(I, X) (Lee et al. 2019, §3.1, equations 9, 10).
 
     N tokens X (special ones included), k learned points I, width d, h heads of width d_k. The points read all tokens,

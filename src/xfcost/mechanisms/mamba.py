@@ -22,8 +22,7 @@ from xfcost.formulas.component import (
     check_divides,
 )
 from xfcost.formulas.letters import with_form_of
-from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, pairs_in_chunks
-from xfcost.formulas.rows import global_mixing, static_weights
+from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, global_mixing, pairs_in_chunks, static_weights
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
 from xfcost.program.convolution import causal_depthwise
@@ -33,10 +32,9 @@ from xfcost.program.loops import selective_step
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class Mamba(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
+class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """A gated block around a selective scan (Gu and Dao 2023, §3.4 and algorithm 2), causal by its nature.
 
     N tokens of width d, E·d channels with E `expand`, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
@@ -150,7 +148,7 @@ def skipped(t: Functions, y: Tensor, u: Tensor, weight: Tensor) -> Tensor:
     return y + weight * u
 
 
-class Mamba2(Program, AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
+class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
 
     N tokens of width d, E·d channels with E `expand`, in h = E·d/P heads of P = `head_dim`, S numbers of state for

@@ -22,17 +22,16 @@ from xfcost.formulas.component import (
 from xfcost.formulas.conv_kernel import ConvKernel, kernel_of, unread_note
 from xfcost.formulas.grid_axes import numbers
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import letter_power
 from xfcost.program import convolution
 from xfcost.program.attention import attend
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Operations
 from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class PooledKeyMixer(Program, Mixer, frozen=True, kw_only=True):
+class PooledKeyMixer(Mixer, frozen=True, kw_only=True):
     """A mixer whose keys and values can be max-pooled, in disjoint pools; a rest at the far border is left out."""
 
     if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.conv_kernel import ConvKernel, per_axis
 from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.letters import lettered
-from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
 from xfcost.mechanisms.window import Cut, merged, partition
@@ -36,7 +35,7 @@ from xfcost.program.convolution import Convolution, Pool, in_rows, on_grid
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Symbolic, Tensor
-from xfcost.program.tape import Program, Tape
+from xfcost.program.tape import Tape
 
 # Decomposed relative position bias: the sum of one term per axis of the grid ─────────────────────────────────────────
 
@@ -248,7 +247,7 @@ class PooledReads(NamedTuple):
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
 
 
-class Pooling(Program, NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
+class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     """Multi-head pooling attention (Fan et al. 2021, §3.1): softmax(P(Q) P(K)ᵀ/√d_k) P(V), P strided pools.
 
     N tokens on a grid of any rank come in, e special ones among them, width d; d' goes out (`out_width`), h heads of
@@ -497,6 +496,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     of one size whatever the grid.
     """
 
+    has_windows: ClassVar[bool] = True
     short_name = "Window pooling attention"
     pool_letter: ClassVar[str] = "K"
 
@@ -506,10 +506,6 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     """Kernel size of the query pooling, one number for all axes or one per axis."""
     kv_size: Annotated[PerAxis, Letter("K", least=2)] = 3
     """Kernel size of the key and value pooling, one number for all axes or one per axis."""
-
-    @property
-    def has_windows(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -18,19 +18,18 @@ from xfcost.formulas.component import (
     Width,
     tag_of,
 )
-from xfcost.formulas.rows import global_mixing
+from xfcost.formulas.mixers import global_mixing
 from xfcost.ledger.matrices import Matrix
 from xfcost.program.functions import joined, multiplied, product
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 State = Sequence[Tensor]
 
 
-class Recurrent(Program, Mixer, frozen=True, kw_only=True):
+class Recurrent(Mixer, frozen=True, kw_only=True):
     """s_t = cell(x_t, s_{t-1}), in N sequential steps.
 
     N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's map runs for all tokens at
@@ -47,6 +46,7 @@ class Recurrent(Program, Mixer, frozen=True, kw_only=True):
     constant size.
     """
 
+    widens: ClassVar[bool] = True
     decodes: ClassVar[bool] = True
     takes_state: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
@@ -73,10 +73,6 @@ class Recurrent(Program, Mixer, frozen=True, kw_only=True):
     """Attention over the encoder's tokens in every step, whose context joins the input; none by default."""
     readout: Readout | None = None
     """Output computed from state, input and context, with `attend`; the state by default."""
-
-    @property
-    def widens(self) -> bool:
-        return True
 
     @property
     def reads_memory(self) -> bool:

@@ -19,13 +19,12 @@ from xfcost.program.leaves import Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.relative import position_scores, with_vector
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 # Positions kept from earlier segments; none is a model without recurrence.
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 
 
-class Relative(Program, CausalMixer, frozen=True, kw_only=True, tag="relative"):
+class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     """Self-attention with relative positions and segment-level recurrence (Transformer-XL, Dai et al. 2019, §3).
 
     n tokens of this segment, m positions of the memory before them (hidden states of the segment before, which get no

@@ -33,15 +33,13 @@ from xfcost.formulas.conv_kernel import (
     KernelMixer,
     centred_kernel,
     kernel_of,
-    kernel_of_three,
     pairs_of_one_kernel,
     pairs_of_two_kernels,
-    pointwise_kernel,
     receptive_field,
     tokens_read,
     unread_note,
 )
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import letter_power
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
@@ -49,7 +47,6 @@ from xfcost.program.convolution import convolution, depthwise, grid_norm, in_row
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add
 from xfcost.program.symbolic import Shape, Tensor
-from xfcost.program.tape import Program
 
 
 def strided_grid(grid: Grid, stride: int) -> Grid:
@@ -91,7 +88,7 @@ def squeezed(t: Operations, x: Tensor, hidden: Number, act: ActKind, grid: Grid)
     squeeze_conv2  w'·w MACs, (w' + 1)·w parameters
     squeeze_scale  N'·w multiplications by the gate, which all tokens decide
     """
-    width, kernel, t = x.shape[1], pointwise_kernel(grid), t.part("squeeze")
+    width, kernel, t = x.shape[1], centred_kernel(grid, 1), t.part("squeeze")
     all_tokens: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
     single = kernel.sides
     mean = t.leaf("pool", grid_mean, x, title="Squeeze: mean over tokens", **all_tokens)
@@ -111,7 +108,7 @@ def scaled(t: Functions, x: Tensor, gate: Tensor) -> Tensor:
     return x * gate
 
 
-class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
+class ConvBlock(Mixer, frozen=True, kw_only=True):
     """relu(f(x) + shortcut(x)), f being convolutions with batch norms (He et al. 2016, §3.3 and §4.1).
 
     The output has the stage's width and, with a stride s, every s-th position along every axis. Where the shape changes
@@ -119,21 +116,19 @@ class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
     after them have one.
     """
 
+    widens: ClassVar[bool] = True
+
     residual: Literal["none"] = "none"
     """Only `none`: the block has its own shortcut."""
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
-
-    @property
-    def widens(self) -> bool:
-        return True
 
     def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
         """The kernels of f, in order."""
         raise NotImplementedError
 
     def check(self, place: Place) -> None:
-        pointwise_kernel(place.grid, self.stride).check(place.grid)
+        centred_kernel(place.grid, 1, self.stride).check(place.grid)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return strided_grid(place.grid, self.stride), place.out_dim
@@ -150,7 +145,7 @@ class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
         if not self.projects(place):
             return x
         (grid, width), names = self.out(place), ("shortcut.conv", "shortcut.norm")
-        kernel = pointwise_kernel(place.grid, self.stride)
+        kernel = centred_kernel(place.grid, 1, self.stride)
         return normed(t, names, x, width, kernel, grid.sides, title="Shortcut convolution")
 
 
@@ -170,7 +165,7 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     short_name = "Basic block"
 
     def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
-        return kernel_of_three(grid, self.stride), kernel_of_three(grid)
+        return centred_kernel(grid, 3, self.stride), centred_kernel(grid, 3)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return prod(pairs_of_two_kernels(side, self.stride) for side in grid.sides)
@@ -312,10 +307,10 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         return msgspec.structs.replace(place, grid=strided_grid(place.grid, self.strides[0]), dim=width, out_dim=width)
 
     def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
-        return pointwise_kernel(grid, self.strides[0]), kernel_of_three(grid, self.strides[1])
+        return centred_kernel(grid, 1, self.strides[0]), centred_kernel(grid, 3, self.strides[1])
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        first = pointwise_kernel(grid, self.strides[0])
+        first = centred_kernel(grid, 1, self.strides[0])
         if self.spatial is not None:
             inner_grid = strided_grid(grid, self.strides[0])
             return receptive_field([first], grid, self.spatial_mixer.reads(inner_grid, token))
@@ -347,7 +342,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         y = t.act("act2", mixed, "relu")
         if self.squeeze is not None:
             y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), "relu", grid)
-        y = normed(t, ("conv3", "norm3"), y, width, pointwise_kernel(grid), grid.sides)
+        y = normed(t, ("conv3", "norm3"), y, width, centred_kernel(grid, 1), grid.sides)
         kept = self.carried(t, x, place)
         return in_rows(t.act("act3", t.leaf("add", add, kept, y, role="add"), "relu"))
 
@@ -373,7 +368,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             )
 
 
-class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag="inverted_residual"):
+class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag="inverted_residual"):
     """1×1, depthwise W×W and 1×1 convolutions with batch norms; x is added where the shape stays.
 
     Sandler et al. 2018, §3.3, with ReLU6, 3×3 and an expansion of 6; MobileViT has Swish and expansions of 2 and 4
@@ -395,6 +390,7 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
     No convolution has a bias but those of the squeeze: the norm behind it has.
     """
 
+    widens: ClassVar[bool] = True
     short_name = "Inverted residual"
 
     residual: Literal["none"] = "none"
@@ -411,10 +407,6 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
     """Activation function behind the first two norms, and inside the squeeze."""
     squeeze: Squeeze | None = None
     """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
-
-    @property
-    def widens(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         check_odd("size", self.size)
@@ -454,7 +446,7 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         sides, (grid, width), hidden = place.grid.sides, self.out(place), self.inner(place.dim)
-        one = pointwise_kernel(grid)
+        one = centred_kernel(grid, 1)
         x = y = on_grid(x, sides)
         if self.expands(place):
             names = ("expand.conv", "expand.norm")
@@ -469,7 +461,7 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
         return in_rows(t.leaf("add", add, x, y, role="add") if self.adds(place) else y)
 
 
-class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
+class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     """n 3×3 convolutions with ReLU, then the maximum of disjoint 2×2 (Simonyan and Zisserman 2015, §2.1 and Table 1).
 
     N tokens of width d on a grid of r axes become N' = N/2^r of the stage's width d'; a side that is odd loses its last
@@ -484,6 +476,7 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     A token that leaves reads (2n + 2)×(2n + 2) tokens.
     """
 
+    widens: ClassVar[bool] = True
     short_name = "VGG block"
 
     residual: Literal["none"] = "none"
@@ -492,10 +485,6 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     """Number n of convolutions."""
     norm: Literal["none", "batch_norm"] = "none"
     """Norm behind each convolution."""
-
-    @property
-    def widens(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         check_no_special_tokens(place.grid, "a kernel slides over a grid")
@@ -516,7 +505,7 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
         return Grid(self.pool(place.grid).out(place.grid.sides)), place.out_dim
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        (grid, width), sides, kernel = self.out(place), place.grid.sides, kernel_of_three(place.grid)
+        (grid, width), sides, kernel = self.out(place), place.grid.sides, centred_kernel(place.grid, 3)
         y = on_grid(x, sides)
         for number in range(1, self.convs + 1):
             y = convolution(t, f"conv{number}", y, width, kernel, sides, title="3×3 convolution")
@@ -530,7 +519,7 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
         yield from unread_note(self.pool(place.grid), place.grid)
 
 
-class ConvNext(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
+class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
 
     N tokens on a grid of r axes, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.

@@ -18,8 +18,14 @@ from xfcost.formulas.component import (
     check_heads,
 )
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkedMixer, chunk_mixing, pairs_in_chunks
-from xfcost.formulas.rows import global_mixing, static_weights
+from xfcost.formulas.mixers import (
+    AlwaysCausalMixer,
+    ChunkedMixer,
+    chunk_mixing,
+    global_mixing,
+    pairs_in_chunks,
+    static_weights,
+)
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, split_heads
@@ -36,10 +42,9 @@ from xfcost.program.loops import NOTHING_SEEN, retention_step, wkv_step
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import add, scaled
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class Retention(Program, ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
+class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
     """Gated multi-scale retention (Sun et al. 2023, RetNet, §2.1 and §2.2), causal by its nature.
 
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
@@ -273,7 +278,7 @@ def head_norm(t: Functions, y: Tensor, *, kind: str) -> Tensor:
     return t.layer_norm(y) if kind == "layer_norm" else t.rms_norm(y, None, 1e-6)
 
 
-class TokenShiftMixer(Program, AlwaysCausalMixer, frozen=True, kw_only=True):
+class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
     """A mixer that starts with a token shift: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d per use.
 
     The previous tokens: N·d elements written; the mixtures: uses·d parameters, (1 + 2·uses)·N·d FLOPs.

@@ -28,7 +28,6 @@ from xfcost.program.attention import attend, compared_mask, fixed_mask, join_hea
 from xfcost.program.leaves import Distances, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
 class Clusters(NamedTuple):
@@ -40,7 +39,7 @@ class Clusters(NamedTuple):
     reads: str
 
 
-class Routing(Program, ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"):
+class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"):
     """Routing Transformer (Roy et al. 2021, §4.1): attention inside k clusters of w tokens, found by online k-means.
 
     N tokens, width d, H heads that are routed, d_k their width. Every cluster takes the w queries and the w keys that

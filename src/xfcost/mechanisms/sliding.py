@@ -28,7 +28,6 @@ from xfcost.program.attention import (
 from xfcost.program.leaves import KeyValueCache, Linear, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 # Attention of query blocks to a band of three blocks of keys, and to a few global keys ────────────────────────────────
 
@@ -204,7 +203,7 @@ def overwritten(t: Functions, rows: Tensor, y: Tensor) -> Tensor:
 # The mechanisms ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Sliding(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
+class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
 
     N tokens, width d, h heads of width d_k, h_kv = h of keys and values unless `kv_heads` are given. A token reads s =
@@ -417,7 +416,7 @@ class Sliding(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="slidin
             yield "sliding windows run in blocks, eager: they have no fused form"
 
 
-class GlobalLocal(Program, NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
+class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
     """The attention of the Extended Transformer Construction (Ainslie et al. 2020, §3.1 and appendix A).
 
     g global tokens, which are the special tokens of the grid ({kind: memory_tokens} in `embed` makes them), and a long

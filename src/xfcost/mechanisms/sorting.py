@@ -34,12 +34,11 @@ from xfcost.program.attention import (
 from xfcost.program.leaves import BucketOrder, Hash, SortLogits, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
 
-class Lsh(Program, ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
+class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     """Attention by locality-sensitive hashing, queries and keys being one (Reformer: Kitaev et al. 2020, §2).
 
     N tokens, width d, h heads of width d_k. In each of R rounds the tokens of a head are sorted by their bucket
@@ -290,7 +289,7 @@ def combined(t: Functions, y: Tensor, weights: Tensor, *, rounds: int) -> Tensor
     return (y.unflatten(-1, (rounds, -1)) * weights.unsqueeze(-1)).sum(-2)
 
 
-class Sinkhorn(Program, CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
+class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     """Sparse Sinkhorn attention (Tay et al. 2020, §3), its sorting network as in sinkhorn-transformer 0.11.4.
 
     N tokens, padded to u blocks of b, width d, h heads of d_k. Pooled queries and keys of the blocks score how well

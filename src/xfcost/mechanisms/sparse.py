@@ -38,13 +38,12 @@ from xfcost.program.attention import (
 from xfcost.program.leaves import IntervalMask, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 Factor = Literal["local", "long"]
 FACTORS: Final[tuple[Factor, ...]] = ("local", "long")
 
 
-class Sparse(Program, CausalMixer, frozen=True, kw_only=True, tag="sparse"):
+class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     """Factorised self-attention, `strided` or `fixed` (Child et al. 2019, §4.3 and §5.1).
 
     N tokens padded up to u blocks of l (the stride), P = u·l. The first factor A⁽¹⁾, `local`, and the second A⁽²⁾,

@@ -25,8 +25,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.conv_kernel import ConvKernel, centred_kernel, kernel_of
 from xfcost.formulas.grid_axes import numbers
 from xfcost.formulas.letters import lettered
-from xfcost.formulas.mixers import CausalMixer, NonCausalMixer
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import CausalMixer, NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend, compared_mask, join_heads, split_heads
 from xfcost.program.convolution import AdaptiveMean, Convolution, convolution, depthwise, in_rows, on_grid
@@ -34,10 +33,9 @@ from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class SpatialReduction(Program, NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
+class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
     """SRA: softmax(Q K'ᵀ/√d_k) V' with K', V' from a grid reduced R times along each side (Wang et al. 2021, §3.3).
 
     N tokens on a grid of r axes, width d, h heads of width d_k, R the `reduction`, M = N/R^r keys.
@@ -175,7 +173,7 @@ class SpatialReduction(Program, NonCausalMixer, frozen=True, kw_only=True, tag="
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
-class Compressed(Program, CausalMixer, frozen=True, kw_only=True, tag="compressed"):
+class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     """Softmax attention over keys and values that a strided convolution compressed (Liu et al. 2018, §4.2.4).
 
     N tokens, width d, h heads of width d_k = d/h; a convolution of κ tokens and stride c, in g groups, makes M = ⌈N/c⌉
@@ -359,7 +357,7 @@ def null_first(t: Functions, x: Tensor, null: Tensor) -> Tensor:
     return t.cat([null.expand(x.shape[0], -1, -1, -1), x], 2)
 
 
-class ConvAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
+class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
     """Q, K and V each by a depthwise convolution, a batch norm and a linear map (Wu et al. 2021, CvT, §3.2).
 
     N tokens on a grid of r axes, width d, h heads of width d_k, kernels of W×W padded by ⌊W/2⌋, R the `kv_stride`,

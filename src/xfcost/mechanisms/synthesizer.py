@@ -25,13 +25,12 @@ from xfcost.program.attention import GLOBAL, grouped_product, join_heads, later_
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations, itself
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
 
 
-class Synthesizer(Program, CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
+class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
     """softmax(B)V, where B is not QKᵀ (Tay et al. 2021, §3 and Table 1).
 
     N tokens, width d, h heads of width d_k. All forms are quadratic in N: B has h·N² entries, and

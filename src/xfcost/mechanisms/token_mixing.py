@@ -21,10 +21,9 @@ from xfcost.formulas.component import (
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 
-class StaticGlobalMixer(Program, Mixer, frozen=True):
+class StaticGlobalMixer(Mixer, frozen=True):
     """A mixer whose outputs mix all tokens with static weights, which fix the number of tokens."""
 
     def notes(self, place: Place) -> Iterator[str]:

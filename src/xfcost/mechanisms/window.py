@@ -28,14 +28,12 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.grid_axes import AXES, Axis, axis_index, axis_length, check_axis, line_through, numbers, position
 from xfcost.formulas.letters import Letter, grid_in_letters
-from xfcost.formulas.mixers import CausalMixer
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import CausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend, fixed_mask, in_place, join_heads, split_heads
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program
 
 # Scaled cosine attention: normalised queries and keys, and a learned temperature ─────────────────────────────────────
 
@@ -189,7 +187,7 @@ def merged(t: Functions, x: Tensor, *, cut: Cut) -> Tensor:
     return x.flatten(1, rank)
 
 
-class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
+class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     """W-MSA and, shifted, SW-MSA: softmax attention inside W×W windows (Liu et al. 2021, §3.2; V2: Liu et al. 2022).
 
     N tokens on a grid, width d, h heads. The grid is padded up to whole windows, P windows of T = W² tokens; all P·T
@@ -215,6 +213,7 @@ class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
     `log_cpb` (mechanisms/window.py).
     """
 
+    has_windows: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "merge": "Join windows, roll back, crop",
         "partition": "Pad, roll, cut into windows",
@@ -237,10 +236,6 @@ class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
     """Whether the key projection has a bias where the others have one; in Swin V2 it has none."""
     output_bias: bool | None = None
     """Whether W_O has a bias; as the other projections by default."""
-
-    @property
-    def has_windows(self) -> bool:
-        return True
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
@@ -354,7 +349,7 @@ def unchanged(t: Functions, *x: Tensor) -> Tensor | None:
     return x[0] if x else None
 
 
-class Axial(Program, CausalMixer, frozen=True, kw_only=True, tag="axial"):
+class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
     """Softmax attention along one axis of a 2-D or 3-D grid (Ho et al. 2019, §3): every line is a group of its own.
 
     N tokens, on lines of L tokens each (a row of an H×W grid has L = W), width d, h heads of width d_k = d/h.

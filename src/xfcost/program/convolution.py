@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from xfcost.formulas.conv_kernel import ConvKernel
-from xfcost.formulas.rows import letter_power
+from xfcost.formulas.mixers import letter_power
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.units import Number
 from xfcost.program.operations import Operations
@@ -47,9 +47,7 @@ class Convolution(NamedTuple):
         weight = t.weight(self.outputs, x.shape[1] // self.groups, *self.kernel.sides)
         bias = t.weight(self.outputs) if self.bias else None
         shape = (x.shape[0], self.outputs, *self.sides)
-        y = t.call("aten::convolution", (x, weight, bias), shape, factors=(x, weight))
-        t.save(y, x)
-        return y
+        return t.save(t.call("aten::convolution", (x, weight, bias), shape, factors=(x, weight)), x)
 
 
 class Pool(NamedTuple):

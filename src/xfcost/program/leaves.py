@@ -318,9 +318,7 @@ class HeadConv(NamedTuple):
 
     def traced(self, t: Tape, x: Symbolic) -> Symbolic:
         weight = t.weight(self.heads, 1, self.size, 1)
-        y = t.call("aten::convolution", (x, weight, None), x.shape, factors=(x, weight))
-        t.save(y, x)
-        return y
+        return t.save(t.call("aten::convolution", (x, weight, None), x.shape, factors=(x, weight)), x)
 
 
 class ExpertLinear(NamedTuple):
@@ -342,9 +340,7 @@ class ExpertLinear(NamedTuple):
             y = x @ weight.mT
             return y if bias is None else y + bias.unsqueeze(1)
         shape = (*x.shape[:-1], self.outputs)
-        y = t.call("xfcost::grouped_linear", (x, weight, bias, *counts), shape, factors=(x, weight))
-        t.save(y, x)
-        return y
+        return t.save(t.call("xfcost::grouped_linear", (x, weight, bias, *counts), shape, factors=(x, weight)), x)
 
 
 class TokenBefore(NamedTuple):

@@ -6,9 +6,9 @@ A leaf is a named operation of a mechanism: one row of the ledger, one small mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from xfcost.formulas.component import ActKind, Component, NormKind, Place, SubLayer
+from xfcost.formulas.component import ActKind, Component, NormKind, Place
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import (
@@ -115,39 +115,64 @@ class Operations:
     decodes: bool = False
     """Does a decode step run, of one token?"""
 
-    def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
-        """The leaf `name`. `facts` are fields of its row that no computation shows; a `label` goes behind its title."""
-        raise NotImplementedError
+    if TYPE_CHECKING:  # each machine's own
 
-    def unused(self, name: str, leaf: Leaf, x: Tensor) -> None:
-        """The leaf `name` has parameters and does not run."""
-        raise NotImplementedError
+        def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
+            """The leaf `name`. `facts`: fields of its row that no computation shows, and a `label` behind its title."""
 
-    def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:
-        """Another component, in a module of its own."""
-        raise NotImplementedError
+        def unused(self, name: str, leaf: Leaf, x: Tensor) -> None:
+            """The leaf `name` has parameters and does not run."""
 
-    def shortcut(self, component: SubLayer, place: Place, given: Tensor, own: Tensor) -> Tensor:
-        """What f(`given`) is added to: `own` in the shape of that sum."""
-        raise NotImplementedError
+        def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:
+            """Another component, in a module of its own."""
 
-    def zeros(self, *shape: Number, like: Tensor, type_: Type = "model") -> Tensor:
-        """Zeros, of the model's type or another, on the device of `like`."""
-        raise NotImplementedError
+        def zeros(self, *shape: Number, like: Tensor, type_: Type = "model") -> Tensor:
+            """Zeros, of the model's type or another, on the device of `like`."""
 
-    def constant(
-        self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None
-    ) -> Tensor:  # fmt: skip
-        """Fixed numbers, in the type of `like`; in a decode step up to its token, along the axis `so_far`."""
-        raise NotImplementedError
+        def constant(
+            self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None
+        ) -> Tensor:  # fmt: skip
+            """Fixed numbers, in the type of `like`; in a decode step up to its token, along the axis `so_far`."""
 
-    def earlier(self, name: str, tokens: Number, *, like: Tensor) -> Tensor:
-        """Tokens of earlier segments, without a gradient, as wide as `like`: (1, `tokens`, D), zeros at first."""
-        raise NotImplementedError
+        def earlier(self, name: str, tokens: Number, *, like: Tensor) -> Tensor:
+            """Tokens of earlier segments, without a gradient, as wide as `like`: (1, `tokens`, D), zeros at first."""
 
-    def here(self, table: Tensor, count: Number) -> Tensor:
-        """Of a table's rows, one per position, the first `count`; in a decode step that of its token."""
-        raise NotImplementedError
+        def here(self, table: Tensor, count: Number) -> Tensor:
+            """Of a table's rows, one per position, the first `count`; in a decode step that of its token."""
+
+        def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
+            """Keys and values of the encoder's output: `compute` gives them. A decode step finds them in a cache."""
+
+        def zeros_like(self, x: Tensor, *shape: Number) -> Tensor:
+            """Zeros of the type of x."""
+
+        def repeats(self, count: Number) -> Iterator[int]:
+            """The numbers of the turns of a loop around leaves."""
+
+        def each_token(
+            self, step: Callable[[Any, Any], tuple[Sequence[Tensor], Any]], x: Tensor | tuple[Tensor, ...], state: Any
+        ) -> tuple[Sequence[Sequence[Tensor]], Any]:
+            """step(x (B, T, …), state) -> outputs (B, T, …) and the next state, from token to token of x (B, N, …).
+
+            Of several tensors a step is given the same tokens.
+
+            Returns each output of all steps, and the last state. Where shapes alone are asked for, T is N.
+            """
+
+        def handed_over(self, number: int, shapes: Sequence[Shape]) -> Sequence[Any]:
+            """The last state of a direction, of these shapes for a sample, that a layer of the encoder left."""
+
+        def computed_before(self, compute: Callable[[], Any]) -> Any:
+            """What `compute` gives. A decode step does not run it: that was done before the first one."""
+
+        def state(self, name: str, *shapes: Shape) -> Sequence[Any]:
+            """Of a decode step: what the one before has kept, of these shapes for a sample."""
+
+        def started(self, name: str, first: Sequence[Tensor]) -> Sequence[Any]:
+            """The same, where the first step finds `first`."""
+
+        def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
+            """x (1, …) for each sample of `like`, as a view; x as it is where it is of samples."""
 
     def table(self, name: str, *shape: Number, **facts: Any) -> Tensor:
         """A learned table."""
@@ -180,57 +205,14 @@ class Operations:
         """In a decode step, what earlier tokens left and this one adds; elsewhere the tensors as they are."""
         return self.run(name, cache, *new, title=title) if self.decodes else new
 
-    def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
-        """Keys and values of the encoder's output: `compute` gives them. A decode step finds them in a cache."""
-        raise NotImplementedError
-
-    def zeros_like(self, x: Tensor, *shape: Number) -> Tensor:
-        """Zeros of the type of x."""
-        raise NotImplementedError
-
-    def repeats(self, count: Number) -> Iterator[int]:
-        """The numbers of the turns of a loop around leaves."""
-        raise NotImplementedError
-
-    def each_token(
-        self, step: Callable[[Any, Any], tuple[Sequence[Tensor], Any]], x: Tensor | tuple[Tensor, ...], state: Any
-    ) -> tuple[Sequence[Sequence[Tensor]], Any]:
-        """step(x (B, T, …), state) -> outputs (B, T, …) and the next state, from token to token of x (B, N, …).
-
-        Of several tensors a step is given the same tokens.
-
-        Returns each output of all steps, and the last state. Where shapes alone are asked for, T is N.
-        """
-        raise NotImplementedError
-
     def hand_over(self, *states: Sequence[Tensor]) -> None:
         """Leave the last state of each direction to a layer of the decoder that starts from it."""
-
-    def handed_over(self, number: int, shapes: Sequence[Shape]) -> Sequence[Any]:
-        """The last state of a direction, of these shapes for a sample, that a layer of the encoder left."""
-        raise NotImplementedError
-
-    def computed_before(self, compute: Callable[[], Any]) -> Any:
-        """What `compute` gives. A decode step does not run it: that was done before the first one."""
-        raise NotImplementedError
-
-    def state(self, name: str, *shapes: Shape) -> Sequence[Any]:
-        """Of a decode step: what the one before has kept, of these shapes for a sample."""
-        raise NotImplementedError
-
-    def started(self, name: str, first: Sequence[Tensor]) -> Sequence[Any]:
-        """The same, where the first step finds `first`."""
-        raise NotImplementedError
 
     def keep(
         self, name: str, *new: Tensor, starts: Sequence[float] = (), title: str = "State for the next token"
     ) -> None:  # fmt: skip
         """Of a decode step: `new` is the state for the next one; before the first its numbers are `starts`, or 0."""
         self.run(name, State(tuple(starts)), *new, title=title)
-
-    def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
-        """x (1, …) for each sample of `like`, as a view; x as it is where it is of samples."""
-        raise NotImplementedError
 
     def part(self, name: str, label: str | None = None, titles: Mapping[str, str] | None = None) -> Part:
         """The same for a part of the component: its leaves are `name.…`, their titles `… (label)`."""
@@ -240,6 +222,12 @@ class Operations:
 def itself(t: Functions, x: Tensor) -> Tensor:
     """x."""
     return x
+
+
+# What has a name of its own in a component, and what is between that and the name of its part.
+_NAMED: Final = {
+    "component": ".", "unused": ".", "of_memory": ".", "state": ".", "started": ".", "constant": "_", "earlier": "_",
+}  # fmt: skip
 
 
 class Part(Operations):
@@ -253,34 +241,9 @@ class Part(Operations):
         facts = facts | {"symbol": None} if self.name else facts
         return self.whole.run(f"{self.name}.{name}" if self.name else name, leaf, *inputs, **named | facts)
 
-    def component(self, name: str, component: Component, place: Place, *inputs: Tensor) -> Tensor:
-        return self.whole.component(f"{self.name}.{name}", component, place, *inputs)
-
-    def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
-        return self.whole.of_memory(f"{self.name}.{name}", compute, title)
-
-    def state(self, name: str, *shapes: Shape) -> Sequence[Any]:
-        return self.whole.state(f"{self.name}.{name}", *shapes)
-
-    def handed_over(self, number: int, shapes: Sequence[Shape]) -> Sequence[Any]:
-        return self.whole.handed_over(number, shapes)
-
-    def computed_before(self, compute: Callable[[], Any]) -> Any:
-        return self.whole.computed_before(compute)
-
-    def per_sample(self, x: Tensor, like: Tensor) -> Tensor:
-        return self.whole.per_sample(x, like)
-
-    def zeros(self, *shape: Number, like: Tensor, type_: Type = "model") -> Tensor:
-        return self.whole.zeros(*shape, like=like, type_=type_)
-
-    def constant(
-        self, name: str, worked: Worked, *shape: Number, like: Tensor, so_far: int | None = None
-    ) -> Tensor:  # fmt: skip
-        return self.whole.constant(f"{self.name}_{name}", worked, *shape, like=like, so_far=so_far)
-
-    def earlier(self, name: str, tokens: Number, *, like: Tensor) -> Tensor:
-        return self.whole.earlier(f"{self.name}_{name}", tokens, like=like)
-
-    def here(self, table: Tensor, count: Number) -> Tensor:
-        return self.whole.here(table, count)
+    def __getattr__(self, method: str) -> Any:
+        """What the whole says, of names in this part."""
+        said = getattr(self.whole, method)
+        if method not in _NAMED:
+            return said
+        return lambda name, *others, **options: said(f"{self.name}{_NAMED[method]}{name}", *others, **options)

@@ -6,11 +6,22 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
+from xfcost.formulas.component import (
+    Component,
+    Grid,
+    Joining,
+    Mixer,
+    Number,
+    Operation,
+    Place,
+    Residual,
+    SubLayer,
+    single_token,
+)
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-from xfcost.program.tape import Program, Tape, memory_of
+from xfcost.program.tape import Tape
 
 
 def in_residual(
@@ -31,7 +42,7 @@ def in_residual(
     else:
         given = _norm(t, residual, read) if residual.place == "pre" else read
         y = t.component("inner", component, place, given, *memory)
-        stream = t.shortcut(component, place, given, own) if onto is None else onto
+        stream = component.skip(t, given, own, place) if onto is None else onto
         y = t.leaf("residual_add", add, stream, _scaled(t, residual, y), role="add")
         y = _norm(t, residual, y) if residual.place == "post" else y
     return t.leaf("residual_rejoin", rejoined, y, x) if special else y
@@ -79,34 +90,43 @@ def rejoined(t: Functions, special: Tensor, x: Tensor) -> Tensor:
 
 
 def component_rows(
-    component: Component, residual: Joining, place: Place, *, decodes: bool = False
+    component: Component, place: Place, residual: Joining | None = None, *, decodes: bool = False
 ) -> Sequence[Operation]:
-    """The rows of any component, of a sub-layer inside its residual connection; in a decode step, of its last token.
+    """The rows of a component, of one sample: alone, or as a sub-layer inside its `residual` connection.
 
-    Rows of plain sizes are kept, as a model and its relatives have the same components again and again.
+    In a decode step, those of the last token of the place's grid, with the earlier tokens cached. Rows of plain sizes
+    are kept, as a model and its relatives have the same components again and again.
+
+    Raises:
+        ComponentError: the component has no decode step.
     """
     sizes = (place.dim, *place.grid.sides, *(place.memory.sides if place.memory else ()))
     try:
         if all(type(size) is int for size in sizes):  # letters are equal to the numbers that they stand for
-            return kept_rows(component, residual, place, decodes)
+            return kept_rows(component, place, residual, decodes)
     except TypeError:  # a list among its options has no hash
         pass
-    return _rows(component, residual, place, decodes)
+    return _rows(component, place, residual, decodes)
 
 
-def _rows(component: Component, residual: Joining, place: Place, decodes: bool) -> tuple[Operation, ...]:
-    if not isinstance(component, SubLayer):
-        return tuple(component.decoding(place) if decodes else component.operations(place))
+def _rows(component: Component, place: Place, residual: Joining | None, decodes: bool) -> tuple[Operation, ...]:
+    if decodes:
+        component.check_decodes(place)
+        place = single_token(place) if component.token_wise else place
     tape = Tape(decodes=decodes)
-    tokens = 1 if decodes else place.grid.total
-    in_residual(tape, component, residual, place, tape.input(tokens, place.dim), *memory_of(tape, component, place))
+    x, *memory = tape.inputs(component, place)
+    if residual is None or not isinstance(component, SubLayer):
+        tape.component("", component, place, x, *memory)
+    else:
+        x = tape.input(1 if decodes else place.grid.total, place.dim)  # of these a class layer reads the special ones
+        in_residual(tape, component, residual, place, x, *memory)
     return tuple(tape.rows.values())
 
 
 kept_rows = lru_cache(maxsize=2**12)(_rows)
 
 
-class TwoStreams(Program, frozen=True, kw_only=True, tag="two_streams"):
+class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
     """The end of a reversible stage, added by the stage itself: two streams of N·d become one.
 
     concatenate  2·N·d elements written; the width is then 2d

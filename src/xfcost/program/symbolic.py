@@ -6,7 +6,7 @@ strides, as torch decides it. What costs something is noted on the tape.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -143,6 +143,15 @@ def broadcast(*shapes: Shape) -> Shape:
 def lettered(size: Number) -> bool:
     """Has it a letter, so that it says more than a plain number?"""
     return type(size) is not int
+
+
+def _elementwise(work: str) -> Callable[..., Symbolic]:
+    """The method of an operation by element."""
+
+    def method(x: Symbolic, other: Symbolic | float | None = None) -> Symbolic:
+        return x.tape.elementwise(work, x, other)
+
+    return method
 
 
 class Symbolic:
@@ -305,76 +314,42 @@ class Symbolic:
 
     # ── work ──
 
-    def __neg__(self) -> Symbolic:
-        return self.tape.elementwise("neg", self)
-
-    def square(self) -> Symbolic:
-        result = self.tape.elementwise("square", self)
-        self.tape.save(result, self)
-        return result
-
-    def __add__(self, other: Symbolic | float) -> Symbolic:
-        return self.tape.elementwise("add", self, other)
-
-    __radd__ = __sub__ = __rsub__ = __add__
-
-    def __mul__(self, other: Symbolic | float) -> Symbolic:
-        return self.tape.elementwise("mul", self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Symbolic | float) -> Symbolic:
-        return self.tape.elementwise("div", self, other)
+    __neg__ = _elementwise("neg")
+    __add__ = __radd__ = __sub__ = __rsub__ = _elementwise("add")
+    __mul__ = __rmul__ = _elementwise("mul")
+    __truediv__ = _elementwise("div")
+    __pow__ = _elementwise("pow")
+    log = _elementwise("log")
+    rsqrt = _elementwise("rsqrt")
+    exp = _elementwise("exp")
+    sigmoid = _elementwise("sigmoid")
+    tanh = _elementwise("tanh")
+    relu = _elementwise("relu")
+    sin = _elementwise("sin")
+    square = _elementwise("square")
 
     def __matmul__(self, other: Symbolic) -> Symbolic:
         return self.tape.product(self, other)
 
-    def __pow__(self, other: Symbolic | float) -> Symbolic:
-        return self.tape.elementwise("pow", self, other)
-
     def exp_(self) -> Symbolic:
         self.tape.call("aten::exp_", (self,), self.shape, like=self)
-        self.tape.save(self, self)
-        return self
-
-    def log(self) -> Symbolic:
-        return self.tape.elementwise("log", self)
-
-    def rsqrt(self) -> Symbolic:
-        return self.tape.elementwise("rsqrt", self)
+        return self.tape.save(self, self)
 
     def logsumexp(self, dim: int, *, keepdim: bool = False) -> Symbolic:
         result = self.tape.reduced("logsumexp", self, dim, keepdim=keepdim)
         self.tape.save(result, self, result)
         return result
 
-    def exp(self) -> Symbolic:
-        return self.tape.elementwise("exp", self)
-
     def clamp(self, min: float | None = None, max: float | None = None) -> Symbolic:  # noqa: A002 - as torch calls them
         result = self.tape.call("aten::clamp", (self, min, max), self.shape, like=self, type_=self.storage.type)
         self.tape.save(result, self)
         return result
 
-    def sigmoid(self) -> Symbolic:
-        return self.tape.elementwise("sigmoid", self)
-
-    def tanh(self) -> Symbolic:
-        return self.tape.elementwise("tanh", self)
-
-    def relu(self) -> Symbolic:
-        return self.tape.elementwise("relu", self)
-
     def maximum(self, other: Symbolic) -> Symbolic:
-        result = self.tape.elementwise("maximum", self, other)
-        self.tape.save(result, self, other)
-        return result
+        return self.tape.save(self.tape.elementwise("maximum", self, other), self, other)
 
     def cumsum(self, dim: int) -> Symbolic:
         return self.tape.elementwise("cumsum", self)
-
-    def sin(self) -> Symbolic:
-        return self.tape.elementwise("sin", self)
 
     def tril(self) -> Symbolic:
         return self.tape.call("aten::tril", (self,), self.shape)
@@ -405,14 +380,10 @@ class Symbolic:
         return values, indices
 
     def gather(self, dim: int, index: Symbolic) -> Symbolic:
-        result = self.tape.call("aten::gather", (self, index), index.shape)
-        self.tape.save(result, self, index)
-        return result
+        return self.tape.save(self.tape.call("aten::gather", (self, index), index.shape), self, index)
 
     def scatter_add(self, dim: int, index: Symbolic, src: Symbolic) -> Symbolic:
-        result = self.tape.call("aten::scatter_add", (self, dim, index, src), self.shape)
-        self.tape.save(result, index)
-        return result
+        return self.tape.save(self.tape.call("aten::scatter_add", (self, dim, index, src), self.shape), index)
 
     def softmax(self, dim: int) -> Symbolic:
         return self.tape.elementwise("softmax", self)
@@ -429,29 +400,18 @@ class Symbolic:
         return result
 
     def masked_fill_(self, mask: Symbolic, value: float) -> Symbolic:
-        self.tape.save(self, mask)
-        return self
+        return self.tape.save(self, mask)
 
     def index_select(self, dim: int, index: Symbolic) -> Symbolic:
         axis = dim % self.ndim
         shape = (*self.shape[:axis], *index.shape, *self.shape[axis + 1 :])
-        result = self.tape.call("aten::index_select", (self, index), shape)
-        self.tape.save(result, index)
-        return result
+        return self.tape.save(self.tape.call("aten::index_select", (self, index), shape), index)
 
     def __lt__(self, other: Symbolic | float) -> Symbolic:
-        return self._compared(other)
-
-    __gt__ = __ge__ = __le__ = __lt__
-
-    def _compared(self, other: Symbolic | float) -> Symbolic:
         shape = broadcast(self.shape, other.shape) if isinstance(other, Symbolic) else self.shape
         return self.tape.call("aten::lt", (self, other), shape, type_="bool")
 
-    def logical_or(self, other: Symbolic) -> Symbolic:
-        return self._compared(other)
-
-    logical_and = logical_or
+    __gt__ = __ge__ = __le__ = logical_or = logical_and = __lt__
 
     def __getitem__(self, _: Any) -> Any:
         raise TypeError("a program takes parts of tensors by narrow, select, split and chunk")

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, partialmethod
 from math import prod
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Component, Enter, Place, SubLayer
+from xfcost.formulas.component import Component, Place
 from xfcost.formulas.operation_costs import COSTS, FREE
-from xfcost.formulas.rows import without_work
-from xfcost.ledger.accounts import Cached
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type, width_of
@@ -23,13 +22,12 @@ from xfcost.ledger.units import Number
 from xfcost.program.leaves import Leaf, Worked
 from xfcost.program.loops import LOOPS
 from xfcost.program.operations import Operations
-from xfcost.program.symbolic import Shape, Storage, Symbolic, Tensor, broadcast, contiguous_strides, lettered
+from xfcost.program.symbolic import Shape, Storage, Symbolic, broadcast, contiguous_strides, lettered
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
 _SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu", "log"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "rsqrt", "softmax"})
-NO_TITLES: Final[Mapping[str, str]] = {}
 _WHOLE: Final = frozenset({"int64", "bool"})
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
@@ -68,7 +66,7 @@ class Tape(Operations):
 
     def __init__(self, *, batch: int = 1, element: int | None = None, decodes: bool = False) -> None:
         self.batch, self.decodes = batch, decodes
-        self.titles: Mapping[str, str] = NO_TITLES
+        self.titles: Mapping[str, str] = {}
         """Titles of the component that runs; they come before those of `titles.py`."""
         self.follows_memory, self.element = element is not None, element or 4
         self.rows: dict[str, Operation] = {}
@@ -98,6 +96,15 @@ class Tape(Operations):
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
         return Symbolic(self, shape, Storage(prod(shape), type_, held=True), learns=False, once=True)
+
+    def inputs(self, component: Component, place: Place) -> tuple[Symbolic, ...]:
+        """What comes in, one token in a decode step; and the memory or an earlier stage's output, if it reads that."""
+        tokens, *width = component.entering(place)
+        type_ = component.entering_type
+        x = self.input(1 if self.decodes else tokens, *width, type_=type_, learns=type_ == "model")
+        if place.memory is None or not (component.reads_memory or component.reads_stage):
+            return (x,)
+        return x, self.input(place.memory.total, place.memory_dim, raw=False)
 
     def past(self, *shape: Number) -> Symbolic:
         """What earlier steps left, (B, …)."""
@@ -169,10 +176,11 @@ class Tape(Operations):
         """A cost of the leaf that runs, where no operation of the table has it."""
         self.now.costs[quantity] += amount
 
-    def save(self, result: Symbolic, *tensors: Symbolic) -> None:
-        """Autograd saves the storages of these for the gradient of the operation that made `result`."""
+    def save(self, result: Symbolic, *tensors: Symbolic) -> Symbolic:
+        """`result`, for the gradient of whose operation autograd saves the storages of the other tensors."""
         if result.learns:
             self.now.saves += tensors
+        return result
 
     def elementwise(self, work: str, x: Symbolic, other: Symbolic | float | None = None) -> Symbolic:
         """An operation by element; a factor is saved for the gradient of the other one."""
@@ -212,9 +220,7 @@ class Tape(Operations):
         return float("-inf")
 
     def grid_sample(self, x: Symbolic, points: Symbolic) -> Symbolic:
-        y = self.call("aten::grid_sampler", (x, points), (*x.shape[:2], *points.shape[1:-1]))
-        self.save(y, x, points)
-        return y
+        return self.save(self.call("aten::grid_sampler", (x, points), (*x.shape[:2], *points.shape[1:-1])), x, points)
 
     def where(self, condition: Symbolic, x: Symbolic, y: Symbolic) -> Symbolic:
         result = self.call("aten::where", (condition, x, y), broadcast(condition.shape, x.shape, y.shape))
@@ -232,14 +238,10 @@ class Tape(Operations):
         return Symbolic(self, x.shape[-2:], Storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
-        result = self.call("aten::index", (table, index), (*index.shape, table.shape[-1]))
-        self.save(result, index)
-        return result
+        return self.save(self.call("aten::index", (table, index), (*index.shape, table.shape[-1])), index)
 
     def embedding(self, numbers: Symbolic, table: Symbolic) -> Symbolic:
-        result = self.call("aten::embedding", (table, numbers), (*numbers.shape, table.shape[-1]))
-        self.save(result, numbers)
-        return result
+        return self.save(self.call("aten::embedding", (table, numbers), (*numbers.shape, table.shape[-1])), numbers)
 
     def linear_map(self, x: Symbolic, weight: Symbolic, bias: Symbolic | None = None) -> Symbolic:
         outputs, inputs = weight.shape
@@ -260,14 +262,9 @@ class Tape(Operations):
         axis = dim % x.ndim
         return self.call("aten::fft_irfft", (x, n, dim), (*x.shape[:axis], n, *x.shape[axis + 1 :]))
 
-    def elu(self, x: Symbolic) -> Symbolic:
-        return self.elementwise("elu", x)
-
-    def silu(self, x: Symbolic) -> Symbolic:
-        return self.elementwise("silu", x)
-
-    def softplus(self, x: Symbolic) -> Symbolic:
-        return self.elementwise("softplus", x)
+    elu = partialmethod(elementwise, "elu")
+    silu = partialmethod(elementwise, "silu")
+    softplus = partialmethod(elementwise, "softplus")
 
     def layer_norm(self, x: Symbolic, *weights: Symbolic) -> Symbolic:
         """x, mean and 1/σ of each vector are saved."""
@@ -373,30 +370,27 @@ class Tape(Operations):
         if a.ndim == 2 < b.ndim:  # noqa: PLR2004 - as torch folds a matrix times many
             return self.product(b.mT, a.mT).mT.contiguous()
         if b.ndim == 2 < a.ndim:  # noqa: PLR2004
-            merged = [a.reshape(-1, a.shape[-1]), b]
-            result = self.call("aten::matmul", (a, b), (*a.shape[:-1], b.shape[-1]), factors=(a, b))
-            self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
-            return result
-        batch = broadcast(a.shape[:-2], b.shape[:-2])
-        merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
-        result = self.call("aten::matmul", (a, b), (*batch, a.shape[-2], b.shape[-1]), factors=(a, b))
-        self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
-        return result
+            merged, shape = [a.reshape(-1, a.shape[-1]), b], (*a.shape[:-1], b.shape[-1])
+        else:
+            batch = broadcast(a.shape[:-2], b.shape[:-2])
+            merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
+            shape = (*batch, a.shape[-2], b.shape[-1])
+        result = self.call("aten::matmul", (a, b), shape, factors=(a, b))
+        return self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
 
     # ── leaves ──
 
     def component(self, name: str, component: Component, place: Place, *inputs: Any) -> Any:
         """Another component: its program."""
-        program: Any = component
-        titles, self.titles = self.titles, program.titles
-        result = program.forward(self, inputs[0], place, *inputs[1:])
+        titles, self.titles = self.titles, component.titles
+        result = component.forward(self, inputs[0], place, *inputs[1:])
         self.titles = titles
         return result
 
     def leaving(self, component: Component, place: Place, *inputs: Any) -> Any:
         """A tensor in the shape of what leaves a component."""
         grid, width = component.out(place)
-        tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
+        tokens = 1 if self.decodes else grid.special if component.special_tokens_only else grid.total
         return self.made((self.batch, tokens, width), *inputs)
 
     def zeros_like(self, x: Any, *shape: Number) -> Symbolic:
@@ -462,10 +456,6 @@ class Tape(Operations):
         of_each: Symbolic = x.expand(like.shape[0], *x.shape[1:])
         of_each.once = False
         return of_each
-
-    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        program: Any = component
-        return program.skip(self, given, own, place)
 
     def run(
         self, name: str, leaf: Leaf, *inputs: Any, title: str | None = None, label: str | None = None, **facts: Any
@@ -534,64 +524,7 @@ def _in_order_of(like: Symbolic, shape: Shape) -> Shape:
     return tuple(dense[order.index(axis)] for axis in range(len(shape)))
 
 
-def memory_of(t: Tape, component: Component, place: Place) -> tuple[Symbolic, ...]:
-    """The encoder's output, or that of an earlier stage, where the component reads one."""
-    reads = isinstance(component, SubLayer) and component.reads_memory
-    reads = reads or (isinstance(component, Enter) and component.reads_stage is not None)
-    if not reads or place.memory is None:
-        return ()
-    return (t.input(place.memory.total, place.memory_dim, raw=False),)
-
-
-class Program(Component, frozen=True):
-    """A component that is one program, run by every machine: its rows are those of a tape."""
-
-    titles: ClassVar[Mapping[str, str]] = NO_TITLES
-    """Titles of leaves by name, where these differ from `titles.py`."""
-
-    decodes: ClassVar[bool] = False
-    """Has a mixer's program a decode step?"""
-
-    def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        """(B, N, D) -> (B, N', D'); behind the place the encoder's output (B, M, E), where it is read."""
-        raise NotImplementedError
-
-    def skip(self, t: Operations, given: Tensor, x: Tensor, place: Place) -> Tensor:
-        """What f(x) is added to, x itself where it has its shape; `given` is what f reads, x or its norm."""
-        return x
-
-    entering_type: ClassVar[Type] = "model"
-    """The type of what comes in."""
-
-    def entering(self, place: Place) -> Shape:
-        """The shape of a sample that comes in."""
-        return place.grid.total, place.dim
-
-    def inputs(self, t: Tape, place: Place) -> tuple[Symbolic, ...]:
-        """What comes in, one token in a decode step; and the memory or the earlier stage's output, where it reads one.
-
-        A decode step has that in a cache.
-        """
-        tokens, *width = self.entering(place)
-        x = t.input(1 if t.decodes else tokens, *width, type_=self.entering_type, learns=self.entering_type == "model")
-        return (x, *memory_of(t, self, place))
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        return self._rows(place, Tape())
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        if not self.decodes:
-            return super().step(place)  # type: ignore[misc,no-any-return]  # a mixer's, which refuses
-        return self._rows(place, Tape(decodes=True))
-
-    def _rows(self, place: Place, tape: Tape) -> Iterator[Operation]:
-        tape.component("", self, place, *self.inputs(tape, place))
-        return iter(tape.rows.values())
-
-    def shortcut(self, place: Place) -> Iterator[Operation]:
-        tape = Tape()
-        if not isinstance(self, SubLayer):
-            return iter(())
-        x = tape.input(*self.entering(place))
-        self.skip(tape, x, x, place)
-        return iter(tape.rows.values())
+def without_work(row: Operation) -> Operation:
+    """`row` with its parameters only: it does not run in this pass."""
+    nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved"), 0)
+    return msgspec.structs.replace(row, weights_read=WeightsRead(0), pairs=None, core=None, matrix=None, **nothing)

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.formulas.component import Component, Embed, Joining, Mixer, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.component import Component, Embed, Joining, Place, Residual, SubLayer, tag_of
 from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.execution import Logits, Mode
 from xfcost.ledger.units import number_text
+from xfcost.program.tape import Tape
 from xfcost.spec.architecture import MOST_BLOCKS, PROMPTED, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
@@ -44,7 +45,7 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
         raise UsageError(f"--N {given}: {spec.name} has {expected}")
 
 
-def check_reading(spec: Spec, source: Source, components: Iterable[SubLayer]) -> None:
+def check_reading(spec: Spec, source: Source, components: Iterable[Component]) -> None:
     """Raise SpecError where no sub-layer of a decoder, `components`, reads the encoder's output."""
     if spec.encoder and spec.decoder and not any(component.reads_memory for component in components):
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
@@ -69,8 +70,7 @@ def logits_of(spec: Spec, source: Source, mode: Mode, option: Logits | None) -> 
 
 def check_decoding(component: Component, place: Place, residual: Joining) -> None:
     """Raise ComponentError where a component or its residual has no decode step."""
-    for _ in component.decoding(place):
-        pass
+    component.check_decodes(place)
     if isinstance(residual, Residual) and residual.form == "reversible":
         raise ComponentError("residual", "--mode decode: a reversible residual has no decode step")
     if isinstance(residual, Residual) and residual.norm == "group_norm":
@@ -83,7 +83,9 @@ def check_sum(path: YamlPath, part: Part, source: Source) -> None:
     width = component.out(place)[1]
     if part.residual == "none" or width == place.dim:
         return
-    if not (isinstance(component, SubLayer) and any(True for _ in component.shortcut(place))):
+    tape = Tape()
+    x = tape.input(place.grid.total, place.dim)
+    if not isinstance(component, SubLayer) or component.skip(tape, x, x, place).shape[-1] != width:
         raise source.error(
             path,
             f"x is {place.dim} wide and f(x) {width}: they can't be added; write residual: none, or bring x to that "
@@ -119,10 +121,7 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
 def _recurrent(stream: Stream) -> Iterator[Any]:
     """The recurrent layers of a stream, in the order in which they run."""
     for stage in stream.stages:
-        layers = [
-            [part for part in block.parts if isinstance(part.component, Mixer) and part.component.takes_state]
-            for block in stage.blocks
-        ]
+        layers = [[part for part in block.parts if part.component.takes_state] for block in stage.blocks]
         for index in stage.order if any(layers) else ():
             yield from layers[index]
 
@@ -202,7 +201,7 @@ def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source
             f"a reversible block is y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁): expected two sub-layers, got {len(parts)}",
         )
     for number, part in enumerate(parts):
-        if isinstance(part.component, SubLayer) and part.component.special_tokens_only:
+        if part.component.special_tokens_only:
             raise source.error(
                 (*path, number, "kind"),
                 f"{tag_of(type(part.component))!r} changes the class token alone; reversible blocks add to every token",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.formulas.component import Component, Enter, Joining, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer, tag_of
 from xfcost.ledger.errors import ComponentError, SpecError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
@@ -193,7 +193,7 @@ class Placement:
         if self.components.errors:
             raise combined(self.components.errors)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
-        check_reading(spec, self.source, (part.component for part in parts if isinstance(part.component, SubLayer)))
+        check_reading(spec, self.source, (part.component for part in parts))
         check_starts(streams, self.source)
         last = streams[-1]
         layers = (*last.embed, *(part for stage in last.stages for part in stage.enter))
@@ -277,7 +277,7 @@ class Placement:
         grid, dim = entrance.grid, entrance.dim
         for index, layer in enumerate(layers):
             position = msgspec.structs.replace(entrance, grid=grid, dim=dim, fused=self.components.fused)
-            if isinstance(layer, Enter) and layer.reads_stage and layer.reads_stage <= len(earlier):
+            if layer.reads_stage and layer.reads_stage <= len(earlier):
                 memory, memory_dim = earlier[layer.reads_stage - 1]
                 position = msgspec.structs.replace(position, memory=memory, memory_dim=memory_dim, memory_letter="N")
             if not self.run.extra_tokens and layer.out(position)[0].special > grid.special:

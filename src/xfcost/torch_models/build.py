@@ -12,7 +12,6 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Enter, SubLayer
 from xfcost.ledger.errors import UsageError
 from xfcost.program.residual import branch, in_residual
 from xfcost.spec.architecture import Architecture, BlockOrder, Part, Stage, Stream
@@ -33,12 +32,11 @@ class ModuleMaker(NamedTuple):
 
     def module(self, part: Part) -> ProgramModule:
         """The module of the part's component."""
-        component: Any = part.component
-        return ProgramModule(component, part.place, self.tables, self.cache_batch)
+        return ProgramModule(part.component, part.place, self.tables, self.cache_batch)
 
     def reads_memory(self, part: Part) -> bool:
         """Does the module take the encoder's output in every call? A decode step reads it from a cache."""
-        return self.cache_batch is None and isinstance(part.component, SubLayer) and part.component.reads_memory
+        return self.cache_batch is None and part.component.reads_memory
 
 
 class Model(nn.Module):
@@ -102,7 +100,7 @@ class StageModel(nn.Module):
         self.reads = {
             number: part.component.reads_stage - 1
             for number, part in enumerate(stage.enter)
-            if isinstance(part.component, Enter) and part.component.reads_stage
+            if part.component.reads_stage
         }
         rows |= {f"{path}.enter.{number}": part.path for number, part in enumerate(stage.enter)}
         self.exit = maker.module(stage.exit) if stage.exit else None

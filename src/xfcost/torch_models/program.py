@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.component import Component, Place, SubLayer, single_token
+from xfcost.formulas.component import Component, Place, single_token
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.mechanisms.local_attention import GatheredWindows
@@ -50,7 +50,7 @@ from xfcost.program.leaves import (
 )
 from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Symbolic
-from xfcost.program.tape import Program, Tape
+from xfcost.program.tape import Tape
 from xfcost.torch_models.shared import (
     attention,
     cache,
@@ -445,23 +445,19 @@ class Runner(Operations):
     def per_sample(self, x: Any, like: Any) -> Any:
         return x.expand(like.shape[0], *x.shape[1:])
 
-    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        program: Any = component
-        return program.skip(self, given, own, place)
-
 
 class ProgramModule(cache.Positioned):
     """The module of a program: (B, N, D) -> (B, N', D'). In a decode step (B, 1, D) -> (B, 1, D)."""
 
     def __init__(
-        self, config: Program, place: Place, tables: leaves.Tables = leaves.NO_TABLES, cache_batch: int | None = None
+        self, config: Component, place: Place, tables: leaves.Tables = leaves.NO_TABLES, cache_batch: int | None = None
     ) -> None:
         super().__init__()
         decodes = cache_batch is not None
         self.config, self.place = config, single_token(place) if decodes and config.token_wise else place
         maker = Maker(self, tables=tables, cache_batch=cache_batch)
         maker.titles = config.titles
-        x, *memory = config.inputs(maker, self.place)
+        x, *memory = maker.inputs(config, self.place)
         config.forward(maker, x, self.place, *memory)
         self.decodes, self.runner = decodes, Runner(self, decodes=decodes)
         self.earlier_tokens = maker.earlier_tokens
@@ -472,7 +468,7 @@ class ProgramModule(cache.Positioned):
 
     def forward(self, x: Tensor, *memory: Tensor) -> Any:
         if self.decodes and not memory:  # it finds what it reads of the encoder in a cache
-            memory = (None,) * getattr(self.config, "reads_memory", False)  # type: ignore[assignment]
+            memory = (None,) * self.config.reads_memory  # type: ignore[assignment]
         return self.config.forward(self.runner, x, self.place, *memory)
 
     @property
@@ -497,4 +493,4 @@ def hand_over(encoder: nn.Module, decoder: nn.Module) -> None:
 
 def _recurrent(stream: nn.Module) -> list[ProgramModule]:
     programs = (layer for layer in stream.modules() if isinstance(layer, ProgramModule))
-    return [layer for layer in programs if getattr(layer.config, "takes_state", False)]
+    return [layer for layer in programs if layer.config.takes_state]

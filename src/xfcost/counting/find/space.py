@@ -30,7 +30,7 @@ from xfcost.counting.find.costs import (
     spread,
 )
 from xfcost.counting.find.variables import Assigned, Variable, assigned
-from xfcost.formulas.component import Enter, Mixer, Place, Residual
+from xfcost.formulas.component import Place, Residual
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import LabelledPart, Part, Stream, schedule
@@ -275,7 +275,7 @@ def is_whole(loaded: Loaded, varied: Iterable[YamlPath]) -> bool:
         for index, written in enumerate(stream.stages if stream else ())
         for _, components in schedule(("stages", index), written, loaded.source)[0]
     )
-    return kinds or any(isinstance(one, Mixer) and one.takes_state for components in blocks for one in components)
+    return kinds or any(one.takes_state for components in blocks for one in components)
 
 
 # Units are counted so many times at most; each takes about 0.1 ms.
@@ -356,7 +356,7 @@ class Builder:
         states = _States((), np.zeros((), int), [State()])
         streams = streams_of(self._loaded, self._run)
         layers = (layer for _, stream in streams for stage in stream.stages for layer in stage.enter)
-        reads_stages = any(isinstance(layer, Enter) and layer.reads_stage for layer in layers)
+        reads_stages = any(layer.reads_stage for layer in layers)
         keeps = reads_stages or any(path[-1] == "kind" for path in paths)
         for number, (path, stream) in enumerate(streams):
             states = self._passed(stem(path, number), states)

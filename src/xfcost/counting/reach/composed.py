@@ -13,6 +13,7 @@ from xfcost.counting.reach.reached import DependenceSets, PartReads, TooManyToke
 from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
 from xfcost.formulas.component import Grid, Mixer, itself, tag_of
 from xfcost.formulas.grid_axes import numbers, position
+from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, VideoInput, grid_of
@@ -89,7 +90,7 @@ def _notes(architecture: Architecture) -> Iterator[str]:
                 yield f"{name}: later tokens affect which tokens are read; that dependence is not counted"
             if getattr(component, "past", 0):
                 yield f"{name}: it also reads earlier segments, which are not counted"
-        if getattr(component, "tokens_compete", False):
+        if component.tokens_compete:
             yield "experts with a capacity: that a token takes another's slot is not counted"
         if part.residual != "none" and part.residual.norm == "group_norm":
             yield "a group norm's mean and variance are over all tokens: through it every token depends on all"
@@ -140,7 +141,7 @@ class Walk:
     ) -> Generator[ReachStep, None, tuple[States, Grid]]:
         """The entry of a stage, and its blocks."""
         for part in stage.enter:
-            number = getattr(part.component, "reads_stage", None)
+            number = part.component.reads_stage
             states = self._part(states, part, earlier[number - 1] if number else {})
             grid = part.component.out(part.place)[0]
         if stage.enter:
@@ -163,7 +164,7 @@ class Walk:
                     settled.clear()
             if block.parts:
                 grid = block.parts[-1].component.out(block.parts[-1].place)[0]
-            if not all(getattr(part.component, "only_norm", False) for part in block.parts):  # a last norm is no block
+            if not all(part.component.only_norm for part in block.parts):  # a last norm is no block
                 self._numbers[name] += 1
                 step = _block(block.parts, name, block.path, stage.label, f"block {number}", grid)
                 step = msgspec.structs.replace(step, number=self._numbers[name])
@@ -213,7 +214,7 @@ class Walk:
 def _block(parts: Sequence[Part], stream: str, path: str, group: str, name: str, grid: Grid) -> BlockReach:
     mixers = [part for part in parts if isinstance(part.component, Mixer)]
     kinds = [part.component.label() for part in mixers if isinstance(part.component, Mixer)]
-    rows = [row for part in mixers for row in part.component.operations(part.place)]
+    rows = [row for part in mixers for row in component_rows(part.component, part.place)]
     return BlockReach(
         path=path,
         group=group,

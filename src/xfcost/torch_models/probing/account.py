@@ -290,13 +290,13 @@ def _not_alone(component: Component) -> str | None:
     """Why a component cannot be probed alone, or None."""
     if isinstance(component, Embed) and component.takes != ("embedded",):
         return _STEM
-    if isinstance(component, Enter) and component.reads_stage:
+    if component.reads_stage:
         return _TWO_INPUTS
     return None if isinstance(component, SubLayer | Embed | Enter | Head) else _STREAMS
 
 
 def _operations(part: Part) -> list[Operation]:
-    return list(component_rows(part.component, part.residual, part.place))
+    return list(component_rows(part.component, part.place, part.residual))
 
 
 def _probed(part: Part, small: Small, budget: Budget, *, detailed: bool) -> _Found:
@@ -341,6 +341,6 @@ def example(part: Part) -> tuple[Tensor, ...]:
     """Inputs of zeros: x, and the memory if it is read."""
     component, place = part.component, part.place
     shapes = [(1, place.grid.total, place.dim)]
-    if isinstance(component, SubLayer) and component.reads_memory and place.memory:
+    if component.reads_memory and place.memory:
         shapes.append((1, place.memory.total, place.memory_dim))
     return tuple(torch.zeros(shape, dtype=torch.float64) for shape in shapes)

@@ -13,6 +13,7 @@ from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.letters import Polynomial, form_of
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.program.residual import component_rows
 from xfcost.torch_models.mixing.perturb import InputUnits, influences
 
 # Of a wider component, fewer tokens are changed, one after the other.
@@ -30,7 +31,7 @@ def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: t
     if mixer.content_selects_tokens:  # `reads` then lists the candidates
         return
     declared = [set(tokens) for tokens in _listed_reads(mixer, place)]
-    work = 6 * (memory or grid).total * sum(row.macs for row in mixer.operations(place))
+    work = 6 * (memory or grid).total * sum(row.macs for row in component_rows(mixer, place))
     changed = range(0, (memory or grid).total, 1 + work // MOST_MACS)
     found = tokens_read(module, inputs, 1 if memory else 0, changed, mixer.observed(place).rounding)
     same_tokens = memory is None and mixer.out(place)[0] == grid
@@ -88,7 +89,7 @@ def declared_differences(mixer: Mixer, place: Place) -> Iterator[str]:
         yield from _pairs_differences(mixer, place)
     letters = mixer.observed(place).letters
     lettered, lettered_place = mixer.in_letters(place)
-    for row in lettered.operations(lettered_place):
+    for row in component_rows(lettered, lettered_place):
         form = form_of(row.reads_tokens or 0)
         terms = {factor for powers in form.terms for factor in _factors(Polynomial({powers: 1}))}
         if row.mixes and terms:  # a number without letters is one of the mechanism, not of a field

@@ -18,6 +18,7 @@ from xfcost.formulas.letters import letter_of
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
+from xfcost.program.residual import component_rows
 
 # ── a component with smaller numbers: what decides who reads whom keeps its form ──
 
@@ -230,7 +231,7 @@ def made_small(component: Component, place: Place) -> Small:
         ComponentError: it can't be at any place that is small enough.
     """
     given = with_defaults(component, place)
-    alone = frozenset(row.path for row in given.operations(place) if row.reads_tokens == 1)
+    alone = frozenset(row.path for row in component_rows(given, place) if row.reads_tokens == 1)
     alone |= given.observed(place).at_most  # they read a part of what is declared anywhere
     cramped: Small | None = None
     for form in forms():
@@ -300,7 +301,7 @@ def _pair(component: Component, place_of: Callable[[int], Place], alone: frozens
 def _standing(component: Component, place: Place) -> _Standing | None:
     try:
         component.check(place)
-        return _Standing(place, list(component.operations(place)), component.observed(place).whole)
+        return _Standing(place, list(component_rows(component, place)), component.observed(place).whole)
     except (ComponentError, ValueError, ZeroDivisionError):
         return None
 
@@ -314,10 +315,10 @@ def _cut(component: Component, place: Place) -> frozenset[str]:
     larger = grid.resized(tuple(2 * side for side in grid.map_sides), grid.special)
     twice = msgspec.structs.replace(place, grid=larger)
     longer = _standing(component, twice)
-    rows = longer.rows if longer else component.operations(place)
+    rows = longer.rows if longer else component_rows(component, place)
     return frozenset(
         row.path
-        for row, other in zip(component.operations(place), rows, strict=True)
+        for row, other in zip(component_rows(component, place), rows, strict=True)
         if row.mixing == "local" and row.reads_tokens == other.reads_tokens
     )
 

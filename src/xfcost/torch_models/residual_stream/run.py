@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.counting.diagram import component_title
-from xfcost.formulas.component import Mixer, Residual, SubLayer
+from xfcost.formulas.component import Mixer, Residual
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
@@ -146,7 +146,7 @@ def residual_add(part: Part, sublayer: SubLayerModel) -> ResidualAdd:
             (norm,) if residual.place == "post" and norm is not None else (),
             shortcut=not leaves.keys().isdisjoint({"residual_projection", "residual_pool"}),
         )
-    rows = list(part.component.operations(part.place))
+    rows = component_rows(part.component, part.place)
     adds = [number for number, row in enumerate(rows) if row.role == "add"]
     if not adds:
         return ResidualAdd("none")
@@ -323,10 +323,9 @@ class _Watch:
         """
         doubled, given = in_float64(sublayer), [one if one is None else one.double() for one in inputs]
         component, place = part.component, part.place
-        layer = component if isinstance(component, SubLayer) else None
-        special_alone = layer is not None and layer.special_tokens_only and not isinstance(component, Mixer)
+        special_alone = component.special_tokens_only and not isinstance(component, Mixer)
         tokens = [0 if special_alone else middle(place.grid)]
-        if layer is not None and layer.reads_memory and place.memory is not None:
+        if component.reads_memory and place.memory is not None:
             tokens.append(middle(place.memory))
         found = []
         for which, token in enumerate(tokens):
@@ -374,7 +373,7 @@ class _Watch:
         x_BND = x_BND if added is None else added.onto_BND
         out_BND = out_BND if delta_BND is None else out_BND[:, : delta_BND.shape[1]]
         x_name, read_name, out_name = stream_names(add, position)
-        rows = list(component_rows(component, part.residual, part.place))
+        rows = component_rows(component, part.place, part.residual)
         post = isinstance(part.residual, Residual) and part.residual.place == "post"
         before, behind = ([row for row in rows if (post and row.role == "norm") == last] for last in (False, True))
         mixing, mixing_behind = (
@@ -395,8 +394,8 @@ class _Watch:
             out_name=out_name,
             tokens=out_BND.shape[1],
             width=out_BND.shape[2],
-            tokens_compete=isinstance(component, SubLayer) and component.tokens_compete,
-            special_only=isinstance(component, SubLayer) and component.special_tokens_only,
+            tokens_compete=component.tokens_compete,
+            special_only=component.special_tokens_only,
             shortcut=add.shortcut,
             behind=tuple("relu" if isinstance(module, nn.ReLU) else "norm" for module in add.behind),
             adds_to=(1, 2)[position] if add.joins == "reversible" else None,
