@@ -143,7 +143,7 @@ class SpatialReduction(Program, NonCausalMixer, frozen=True, kw_only=True, tag="
         if self.pooled is not None:
             mean = AdaptiveMean(self.reduced(place.grid).sides)
             y = in_rows(t.run("pool", mean, on_grid(x, sides), **self._pooling(place.grid)))
-            y = t.norm("norm", t.linear("reduce", y, d, title="1×1 convolution", takes_input=True), "layer_norm")
+            y = t.norm("norm", t.linear("reduce", y, d, title="1×1 convolution"), "layer_norm")
             return t.act("act", y, "gelu")
         if self.reduction == 1:
             return x
