@@ -261,6 +261,9 @@ class SubLayer(Component, frozen=True):
         """Does it update only the special tokens (class attention), and pass the grid's tokens through?"""
         return False
 
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.out_dim if self.widens else place.dim
+
     def with_stream_defaults(self, *, decoder: bool) -> Self:
         """The component with options that depend on its stream filled in: a decoder's mixers are causal by default."""
         return self

@@ -23,14 +23,10 @@ from xfcost.formulas.component import (
     Width,
     check_class_token,
 )
-from xfcost.program.operations import Functions, Operations
+from xfcost.program.functions import joined, multiplied
+from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Shape, Tensor
 from xfcost.program.tape import Program
-
-
-def joined(t: Functions, *parts: Tensor) -> Tensor:
-    """(B, Nᵢ, D) each -> (B, N, D)."""
-    return t.cat(parts, 1)
 
 
 class Norm(Program, Embed, frozen=True, kw_only=True, tag="norm"):
@@ -90,9 +86,6 @@ class Dense(Program, PerToken, frozen=True, kw_only=True, tag="dense"):
     def check(self, place: Place) -> None:
         if self.norm == "group_norm":
             raise ComponentError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim if self.widens else place.dim
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         x = t.linear("linear", x, self.out(place)[1], bias=self.bias)
@@ -222,11 +215,6 @@ class GatedMlp(Program, PerToken, frozen=True, kw_only=True):
         gate = t.act("act", t.linear("gate", x, hidden, bias=self.bias), self.activation)
         gated = t.leaf("glu", multiplied, gate, t.linear("up", x, hidden, bias=self.bias))
         return t.linear("down", gated, place.dim, bias=self.bias)
-
-
-def multiplied(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """xy, element by element."""
-    return x * y
 
 
 class Geglu(GatedMlp, frozen=True, kw_only=True, tag="geglu"):

@@ -51,9 +51,7 @@ class LocalRelationEmbed(Program, Embed, frozen=True, kw_only=True, tag="local_r
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.stride for side in sides)
 
-    @property
-    def has_windows(self) -> bool:
-        return True
+    has_windows: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         self.layer.check(place)

@@ -19,9 +19,9 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.grid_axes import Axis, axis_index, before, check_shift
 from xfcost.ledger.accounts import Cached, WeightsRead
+from xfcost.program.functions import added
 from xfcost.program.leaves import TokenBefore, TokenOfMemory, Weight
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
 from xfcost.program.tape import Program
 
@@ -84,9 +84,7 @@ class Context(Program, PerToken, frozen=True, kw_only=True, tag="context"):
     residual: Joining | None = "none"
     """How the result joins the residual stream; `none` by default, because the layer itself adds x."""
 
-    @property
-    def reads_memory(self) -> bool:
-        return True
+    reads_memory: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         if place.memory is None:
@@ -112,14 +110,14 @@ class Context(Program, PerToken, frozen=True, kw_only=True, tag="context"):
     def forward(self, t: Operations, x: Tensor, place: Place, *memory: Tensor) -> Tensor:
         if t.decodes:
             kept = TokenOfMemory((x.shape[0], place.grid.total, place.dim))
-            return t.leaf("add", add, x, t.run("cache", kept, cache=Cached(place.grid.total * place.dim)))
+            return t.leaf("add", added, x, t.run("cache", kept, cache=Cached(place.grid.total * place.dim)))
         (other,) = memory
         if self.shift is None:
-            return t.leaf("add", add, x, other)
+            return t.leaf("add", added, x, other)
         along = {"sides": place.grid.sides, "axis": axis_index(self.shift, place.grid)}
         other = t.leaf("shift", shifted, other, options=along, title=f"Shift the context along {self.shift}s")
         # its own token, and the encoder's of the one before
-        return t.leaf("add", add, x, other, mixing="local", reads="2", reads_tokens=2)
+        return t.leaf("add", added, x, other, mixing="local", reads="2", reads_tokens=2)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The encoder's token at the same position is added: M·d numbers are cached."""

@@ -30,6 +30,7 @@ from xfcost.formulas.conv_kernel import (
     check_mean_pool,
 )
 from xfcost.program.convolution import convolution, depthwise, in_rows, on_grid, pool, window
+from xfcost.program.functions import difference, padded
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
 from xfcost.program.tape import Program
@@ -51,14 +52,9 @@ class ConvolutionProgram(Program, ConvolutionMixer, frozen=True, kw_only=True):
         else:
             x = on_grid(x, sides)
             if taps.padded(place.grid):
-                x = t.leaf("pad", after_zeros, x, options={"count": taps.back})
+                x = t.leaf("pad", padded, x, options={"dim": -1, "before": taps.back})
             y = convolution(t, name, x, outputs, kernel, sides, dilation=self.dilation, **options)
         return in_rows(y)
-
-
-def after_zeros(t: Functions, x: Tensor, count: Number) -> Tensor:
-    """(B, D, N) -> (B, D, count + N)."""
-    return t.pad(x, -1, before=count)
 
 
 def glu(t: Functions, x: Tensor) -> Tensor:
@@ -97,9 +93,6 @@ class Conv(ConvolutionProgram, frozen=True, kw_only=True, tag="conv"):
             raise ComponentError(
                 "act", "a gate halves the width, and a depthwise convolution can't double it; use separable"
             )
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim if self.widens else place.dim
 
     titles: ClassVar[Mapping[str, str]] = {
         **ConvolutionProgram.titles,
@@ -215,11 +208,6 @@ class AveragePool(Program, CentredKernelMixer, frozen=True, kw_only=True, tag="a
         sides, kernel = place.grid.sides, self.kernel(place.grid)
         mean = pool(t, "pool", on_grid(x, sides), "mean", kernel, sides, count_padding=False)
         return t.leaf("subtract", difference, in_rows(mean), x)
-
-
-def difference(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """x - y."""
-    return x - y
 
 
 class ConvMlp(Program, HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):

@@ -27,8 +27,9 @@ from xfcost.formulas.component import (
 from xfcost.formulas.mixers import CausalMixer, GroupedQueryMixer, NonCausalMixer
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.program.attention import GLOBAL, attend, attend_to, grouped_heads, join_heads, split_heads
+from xfcost.program.functions import beside
 from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads, Worked
-from xfcost.program.operations import Functions, Operations
+from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Tensor
 from xfcost.program.tape import Program
 
@@ -132,11 +133,6 @@ class Full(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         return {self.bias.share: (self.bias.count, self.heads)} if self.bias and self.bias.share else {}
 
     @property
-    def biased_output(self) -> bool:
-        """Has W_O a bias?"""
-        return self.projection_bias if self.output_bias is None else self.output_bias
-
-    @property
     def biased(self) -> bool:
         """Is anything added to the scores?"""
         return self.bias is not None or self.position == "alibi"
@@ -152,8 +148,8 @@ class Full(Program, GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             causal=bool(self.causal) and not t.decodes, pairs=n if t.decodes else self.pairs(place.grid),
             inside=self._talking(t) if self.talking_heads else None,
         )  # fmt: skip
-        y = join_heads(y)
-        return t.linear("out", y, place.dim, bias=self.biased_output) if self.output_projection else y
+        y, biased = join_heads(y), self.projection_bias if self.output_bias is None else self.output_bias
+        return t.linear("out", y, place.dim, bias=biased) if self.output_projection else y
 
     def _bias(self, t: Operations, n: Number, like: Tensor) -> Tensor | None:
         """The position bias of the scores, the same for all samples: (H, N, M); N is 1 in a decode step."""
@@ -206,9 +202,7 @@ class ClassAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="cl
     short_name = "Class attention"
     non_causal_reason: ClassVar[str] = "the class token reads every token"
 
-    @property
-    def special_tokens_only(self) -> bool:
-        return True
+    special_tokens_only: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -251,9 +245,7 @@ class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
     scaled: bool = True
     """Whether scores are multiplied by 1/√d_k; T5's are not."""
 
-    @property
-    def reads_memory(self) -> bool:
-        return True
+    reads_memory: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         if place.memory is None:
@@ -261,10 +253,6 @@ class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
                 "kind", "'cross' reads an encoder's output, and the spec has no `encoder:`; use 'full'"
             )
         super().check(place)
-
-    def value_inner(self, width: Number) -> Number:
-        """h·d_v, the width of what all heads read together."""
-        return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """All tokens of the encoder's output."""
@@ -278,8 +266,9 @@ class Cross(Program, MultiHead, frozen=True, kw_only=True, tag="cross"):
         return self.step(place)
 
     def forward(self, t: Operations, x: Tensor, place: Place, memory: Tensor) -> Tensor:  # type: ignore[override]
+        values = None if self.value_dim is None else self.heads * self.value_dim
         return attend_to(
-            t, x, memory, inner=self.inner(place.dim), values=self.value_inner(place.dim), heads=self.heads, reads="M",
+            t, x, memory, inner=self.inner(place.dim), values=values, heads=self.heads, reads="M",
             bias=self.projection_bias, fused=place.fused, scaled=self.scaled, output=place.dim,
         )  # fmt: skip
 
@@ -397,8 +386,3 @@ class Mla(Program, CausalMixer, frozen=True, kw_only=True, tag="mla"):
             return t.linear("q", x, keys, bias=False)
         latent = t.norm("q_norm", t.linear("q_down", x, self.q_rank, bias=self.projection_bias), "rms_norm")
         return t.linear("q_up", latent, keys, bias=False)
-
-
-def beside(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """Columns of two tensors: (…, K), (…, R) -> (…, K + R)."""
-    return t.cat([x, y], -1)

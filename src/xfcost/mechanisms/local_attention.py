@@ -31,8 +31,9 @@ from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
-from xfcost.program.attention import added, attend, join_heads, softmax, split_heads
+from xfcost.program.attention import attend, join_heads, softmax, split_heads
 from xfcost.program.convolution import in_rows, on_grid, pool
+from xfcost.program.functions import added
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Symbolic, Tensor
@@ -192,9 +193,7 @@ class LocalAttention(Program, Mixer, frozen=True, kw_only=True, tag="local_atten
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis, taken by average pooling after the attention."""
 
-    @property
-    def has_windows(self) -> bool:
-        return True
+    has_windows: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
@@ -314,9 +313,7 @@ class LocalRelation(Program, Mixer, frozen=True, kw_only=True, tag="local_relati
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
 
-    @property
-    def has_windows(self) -> bool:
-        return True
+    has_windows: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         self.windows(place.grid).check()

@@ -507,9 +507,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     kv_size: Annotated[PerAxis, Letter("K", least=2)] = 3
     """Kernel size of the key and value pooling, one number for all axes or one per axis."""
 
-    @property
-    def has_windows(self) -> bool:
-        return True
+    has_windows: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -46,8 +46,8 @@ from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 from xfcost.program.convolution import convolution, depthwise, grid_norm, in_rows, on_grid, pool
+from xfcost.program.functions import added, multiplied
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Shape, Tensor
 from xfcost.program.tape import Program
 
@@ -98,17 +98,13 @@ def squeezed(t: Operations, x: Tensor, hidden: Number, act: ActKind, grid: Grid)
     y = t.act("act", convolution(t, "conv1", mean, hidden, kernel, single, title="Squeeze"), act)
     y = convolution(t, "conv2", y, width, kernel, single, title="Excitation")
     gate = t.act("gate", y, "sigmoid", title="Sigmoid of the gate")
-    return t.leaf("scale", scaled, x, gate, title="Scale channels by the gate", content_dependent=True, **all_tokens)
+    title = "Scale channels by the gate"
+    return t.leaf("scale", multiplied, x, gate, title=title, content_dependent=True, **all_tokens)
 
 
 def grid_mean(t: Functions, x: Tensor) -> Tensor:
     """(B, W, *sides) -> (B, W, 1, …)."""
     return x.flatten(2).mean(-1, keepdim=True).unflatten(-1, (1,) * (x.dim() - 2))
-
-
-def scaled(t: Functions, x: Tensor, gate: Tensor) -> Tensor:
-    """Every channel times its gate."""
-    return x * gate
 
 
 class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
@@ -124,9 +120,7 @@ class ConvBlock(Program, Mixer, frozen=True, kw_only=True):
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
 
-    @property
-    def widens(self) -> bool:
-        return True
+    widens: ClassVar[bool] = True
 
     def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
         """The kernels of f, in order."""
@@ -187,7 +181,7 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
         y = t.act("act1", normed(t, ("conv1", "norm1"), x, width, first, grid.sides), "relu")
         y = normed(t, ("conv2", "norm2"), y, width, second, grid.sides)
         kept = self.carried(t, x, place)
-        return in_rows(t.act("act2", t.leaf("add", add, kept, y, role="add"), "relu"))
+        return in_rows(t.act("act2", t.leaf("add", added, kept, y, role="add"), "relu"))
 
 
 class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
@@ -349,7 +343,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), "relu", grid)
         y = normed(t, ("conv3", "norm3"), y, width, pointwise_kernel(grid), grid.sides)
         kept = self.carried(t, x, place)
-        return in_rows(t.act("act3", t.leaf("add", add, kept, y, role="add"), "relu"))
+        return in_rows(t.act("act3", t.leaf("add", added, kept, y, role="add"), "relu"))
 
     def _mixed(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         """The 3×3 convolution or its replacement, on their grids."""
@@ -412,9 +406,7 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
     squeeze: Squeeze | None = None
     """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
 
-    @property
-    def widens(self) -> bool:
-        return True
+    widens: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         check_odd("size", self.size)
@@ -466,7 +458,7 @@ class InvertedResidual(Program, HiddenUnits, KernelMixer, frozen=True, kw_only=T
             y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), self.act, grid)
         names = ("project_conv", "project_norm")
         y = normed(t, names, y, width, one, grid.sides, title="Projecting convolution")
-        return in_rows(t.leaf("add", add, x, y, role="add") if self.adds(place) else y)
+        return in_rows(t.leaf("add", added, x, y, role="add") if self.adds(place) else y)
 
 
 class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
@@ -493,9 +485,7 @@ class Vgg(Program, KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     norm: Literal["none", "batch_norm"] = "none"
     """Norm behind each convolution."""
 
-    @property
-    def widens(self) -> bool:
-        return True
+    widens: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         check_no_special_tokens(place.grid, "a kernel slides over a grid")

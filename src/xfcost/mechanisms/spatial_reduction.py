@@ -30,9 +30,9 @@ from xfcost.formulas.rows import letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend, compared_mask, join_heads, split_heads
 from xfcost.program.convolution import AdaptiveMean, Convolution, convolution, depthwise, in_rows, on_grid
+from xfcost.program.functions import multiplied, padded
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
 from xfcost.program.tape import Program
 
@@ -297,7 +297,7 @@ class Compressed(Program, CausalMixer, frozen=True, kw_only=True, tag="compresse
         inner = kv.shape[-1]
         if padding := self.padding(grid):
             neutral = float("-inf") if self.function == "max" else 0.0
-            kv = t.leaf("pad", padded, kv, options={"count": padding, "value": neutral})
+            kv = t.leaf("pad", padded, kv, options={"dim": 2, "before": padding, "value": neutral})
         facts: dict[str, Any] = {"title": f"Compress keys and values ({self.function})", "reads_tokens": self.span}
         facts |= {"mixing": "local", "reads": "c" if self.span == self.compression else "κ"}
         if self.function == "conv":
@@ -334,11 +334,6 @@ class Compressed(Program, CausalMixer, frozen=True, kw_only=True, tag="compresse
 def ended(t: Functions, token: Tensor, end: Tensor) -> Tensor:
     """Ends a block after the token? (N, 1), (M,) -> (N, M)."""
     return end > token
-
-
-def padded(t: Functions, x: Tensor, *, count: int, value: float) -> Tensor:
-    """`value` before the first token, neutral for a maximum or a sum: (B, 2, N, I) -> (B, 2, P, I)."""
-    return t.pad(x, 2, before=count, value=value)
 
 
 def window_means(t: Functions, x: Tensor, *, span: int, stride: int) -> Tensor:
@@ -410,7 +405,7 @@ class ConvAttention(Program, NonCausalMixer, frozen=True, kw_only=True, tag="con
         inner, grid = self.inner(place.dim), place.grid
         title = "Scale queries by the whole width, 1/√(h·d_k)"
         q = self._projected(t, "q", x, 1, place)
-        q = t.leaf("scale", scaled, q, options={"factor": float(inner) ** -0.5}, title=title, symbol="")
+        q = t.leaf("scale", multiplied, q, options={"factor": float(inner) ** -0.5}, title=title, symbol="")
         k, v = (self._projected(t, name, x, self.kv_stride, place) for name in ("k", "v"))
         reads = "N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}"
         heads = (split_heads(part, self.heads) for part in (q, k, v))

@@ -32,6 +32,7 @@ from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend, fixed_mask, in_place, join_heads, split_heads
+from xfcost.program.functions import weighed
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -54,7 +55,7 @@ def scaled_cosine(t: Operations, q: Tensor, k: Tensor, heads: Number) -> tuple[T
     q, k = (t.leaf("cosine.normalize", normalized, x, title=title, symbol="q, k of length 1") for x in (q, k))
     logarithms = Weight((heads, 1), math.log(10))
     factor = t.leaf("cosine.temperature", temperature, weights=(logarithms,), title="Temperature 1/τ", symbol="")
-    return t.leaf("cosine.scale", scaled_heads, q, factor, title="Scale queries 1/τ", symbol="q/τ"), k
+    return t.leaf("cosine.scale", weighed, q, factor, title="Scale queries 1/τ", symbol="q/τ"), k
 
 
 def normalized(t: Functions, x: Tensor) -> Tensor:
@@ -65,11 +66,6 @@ def normalized(t: Functions, x: Tensor) -> Tensor:
 def temperature(t: Functions, logarithms: Tensor) -> Tensor:
     """1/τ of each head, at most 100: (H, 1)."""
     return logarithms.clamp(max=math.log(100)).exp()
-
-
-def scaled_heads(t: Functions, x: Tensor, factor: Tensor) -> Tensor:
-    """Each head times its factor: (B, G, H, T, K), (H, 1) -> (B, G, H, T, K)."""
-    return x * factor.unsqueeze(-1)
 
 
 # Relative position biases inside a window: a learned table, or a small network (Swin V2) ─────────────────────────────
@@ -238,9 +234,7 @@ class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
     output_bias: bool | None = None
     """Whether W_O has a bias; as the other projections by default."""
 
-    @property
-    def has_windows(self) -> bool:
-        return True
+    has_windows: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
@@ -251,11 +245,6 @@ class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
             )
         if not self.key_bias and not self.projection_bias:
             raise ComponentError("key_bias", "projection_bias: false leaves out all biases; leave this out")
-
-    @property
-    def biased_output(self) -> bool:
-        """Has W_O a bias?"""
-        return self.projection_bias if self.output_bias is None else self.output_bias
 
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
@@ -304,7 +293,8 @@ class Window(Program, Mixer, frozen=True, kw_only=True, tag="window"):
             t, q, k, v, fused=place.fused, pairs=self.pairs(place.grid), mixing=mixing, bias=bias,
             scaled=self.score == "dot", mask=self._mask(t, cut) if self.shift else None,
         ))  # fmt: skip
-        out = t.linear("out", y, place.dim, bias=self.biased_output)
+        biased = self.projection_bias if self.output_bias is None else self.output_bias
+        out = t.linear("out", y, place.dim, bias=biased)
         return t.leaf("merge", merged, out, options={"cut": cut}, symbol="")
 
     def _projected(self, t: Operations, x: Tensor) -> tuple[Tensor, ...]:

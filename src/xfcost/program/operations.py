@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from xfcost.formulas.component import ActKind, Component, NormKind, Place, SubLayer
+from xfcost.formulas.component import ActKind, Component, NormKind, Place
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import (
@@ -127,10 +127,6 @@ class Operations:
         """Another component, in a module of its own."""
         raise NotImplementedError
 
-    def shortcut(self, component: SubLayer, place: Place, given: Tensor, own: Tensor) -> Tensor:
-        """What f(`given`) is added to: `own` in the shape of that sum."""
-        raise NotImplementedError
-
     def zeros(self, *shape: Number, like: Tensor, type_: Type = "model") -> Tensor:
         """Zeros, of the model's type or another, on the device of `like`."""
         raise NotImplementedError
@@ -182,10 +178,6 @@ class Operations:
 
     def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
         """Keys and values of the encoder's output: `compute` gives them. A decode step finds them in a cache."""
-        raise NotImplementedError
-
-    def zeros_like(self, x: Tensor, *shape: Number) -> Tensor:
-        """Zeros of the type of x."""
         raise NotImplementedError
 
     def repeats(self, count: Number) -> Iterator[int]:

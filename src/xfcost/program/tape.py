@@ -393,15 +393,6 @@ class Tape(Operations):
         self.titles = titles
         return result
 
-    def leaving(self, component: Component, place: Place, *inputs: Any) -> Any:
-        """A tensor in the shape of what leaves a component."""
-        grid, width = component.out(place)
-        tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
-        return self.made((self.batch, tokens, width), *inputs)
-
-    def zeros_like(self, x: Any, *shape: Number) -> Symbolic:
-        return self.filled(x, shape, 0.0)
-
     def repeats(self, count: Number) -> Iterator[int]:
         """In letters the first turn, and one that stands for all others."""
         if type(count) is int:
@@ -462,10 +453,6 @@ class Tape(Operations):
         of_each: Symbolic = x.expand(like.shape[0], *x.shape[1:])
         of_each.once = False
         return of_each
-
-    def shortcut(self, component: SubLayer, place: Place, given: Any, own: Any) -> Any:
-        program: Any = component
-        return program.skip(self, given, own, place)
 
     def run(
         self, name: str, leaf: Leaf, *inputs: Any, title: str | None = None, label: str | None = None, **facts: Any
