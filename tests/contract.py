@@ -17,7 +17,7 @@ from cases.layers import LayerCase
 from modules import Holder
 from strategies import exact, place_for
 from xfcost.counting.forward import batched
-from xfcost.counting.training import products_of_input, with_backward_macs
+from xfcost.counting.training import with_backward_macs
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
@@ -168,10 +168,9 @@ def driven_back(
     part: Part, rows: Iterable[Operation], module: nn.Module, inputs: tuple[Tensor, ...], *, learned: bool
 ) -> Ledger:
     """Both accounts of a backward pass; is what comes into the module `learned`, or as fixed as pixels?"""
-    fixed = set() if learned else set(products_of_input(part))
     counted = [
         msgspec.structs.replace(
-            with_backward_macs(batched(row, len(inputs[0])), input_gradient=row.path not in fixed),
+            with_backward_macs(batched(row, len(inputs[0])), input_gradient=learned or not row.takes_input),
             path=f"it.{row.path}",
         )
         for row in rows

@@ -13,7 +13,7 @@ from modules import Call, Module, work
 from specs import architecture_of
 from xfcost.counting.forward import count
 from xfcost.formulas.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
-from xfcost.program import attention, residual
+from xfcost.program import attention, functions
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.program import FunctionLeaf
@@ -59,7 +59,7 @@ class TestWhatAGraphDrops:
             (attention.softmax, lambda scores: scores @ scores, {"macs", "flops"}),
             (leaves.Linear, F.gelu, {"flops"}),
             (attention.softmax, lambda scores: scores.sort(dim=-1), {"comparisons"}),
-            (residual.add, lambda x: torch.cat([x, x], dim=1), {"moved"}),
+            (functions.added, lambda x: torch.cat([x, x], dim=1), {"moved"}),
         ],
     )
     def test_work_inside_a_leaf(self, does, wasted, quantities, monkeypatch):

@@ -17,7 +17,7 @@ from residual_blocks import BLOCKS, FULL, IMAGE, MLP, WORDS, spec_file, stage
 from xfcost.cli import app
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.residual_stream import ResidualStream, records
-from xfcost.program import attention, residual
+from xfcost.program import functions
 from xfcost.report.figure import look
 from xfcost.report.residual_stream import document, panels, sentences
 from xfcost.report.residual_stream_figure import depth_figure, matrix_figure, stream_bytes
@@ -280,7 +280,7 @@ def broken_function(function: Any, wrong: Callable[[nn.Module, Any], Any], monke
 
 @pytest.mark.parametrize("name", ["pre-norm", "post-norm", "SwinV2", "reversible", "ResNet", "shortcut", "MobileNet"])
 def test_a_sum_that_is_not_the_sum_is_seen(name, tmp_path, monkeypatch):
-    broken_function(residual.add, lambda leaf, out: out * (1 + 2e-5), monkeypatch)
+    broken_function(functions.added, lambda leaf, out: out * (1 + 2e-5), monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS[name][0]))
     assert not found.exact
 
@@ -299,7 +299,7 @@ def test_a_norm_that_is_not_the_norm_is_seen(name, tmp_path, monkeypatch):
 
 
 def test_deltas_of_zero_are_said(tmp_path, monkeypatch):
-    broken_function(residual.scaled, lambda leaf, out: out * 0, monkeypatch)
+    broken_function(functions.multiplied, lambda leaf, out: out * 0, monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["LayerScale"][0]))
     assert [(step.norm_delta, step.cosine, step.share) for step in found.steps] == [(0, None, 0)] * 2
     assert found.exact
@@ -312,7 +312,7 @@ def test_a_network_that_mixes_tokens_is_seen(tmp_path, monkeypatch):
 
 
 def test_attention_that_mixes_no_tokens_is_seen(tmp_path, monkeypatch):
-    broken_function(attention.grouped_product, lambda leaf, out: out * 0 + 1, monkeypatch)
+    broken_function(functions.product, lambda leaf, out: out * 0 + 1, monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
     assert "declared mixing, and no row of another token changed" in " ".join(found.contradictions)
 

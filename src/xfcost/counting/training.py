@@ -22,7 +22,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import BesideEstimate, RunPlan, Training, TrainingStep, WholeRun
 from xfcost.program.residual import component_rows
-from xfcost.spec.architecture import Architecture, Part, Stream
+from xfcost.spec.architecture import Architecture, Stream
 
 HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
@@ -88,24 +88,10 @@ def with_closed_activations(ledger: Ledger, architecture: Architecture) -> Ledge
 def _first_products(stream: Stream) -> Iterator[str]:
     """Paths of the rows that multiply the raw input, pixels or vectors, which needs no gradient."""
     for part in stream.parts():
-        yield from (f"{part.path}.{path}" for path in products_of_input(part))
-        if _learned(component_rows(part.component, part.place, part.residual)):
+        rows = component_rows(part.component, part.place, part.residual)
+        yield from (f"{part.path}.{row.path}" for row in rows if row.takes_input)
+        if any(row.params or row.shared for row in rows):
             return
-
-
-def products_of_input(part: Part) -> list[str]:
-    """Rows of `part` that multiply what comes into it, where no learned number has touched that."""
-    rows = component_rows(part.component, part.place, part.residual)
-    learned = _learned(rows)
-    if learned and learned[0].role == "norm":  # behind it, everything has a gradient
-        return []
-    stated = any(row.takes_input is not None for row in component_rows(part.component, part.place))
-    first = learned[0] if learned and not stated else None
-    return [row.path for row in rows if row.takes_input or row is first]
-
-
-def _learned(rows: Iterable[Operation]) -> list[Operation]:
-    return [row for row in rows if row.params or row.shared]
 
 
 def with_saved_activations(ledger: Ledger, kept: int, factored: int) -> Ledger:

@@ -23,13 +23,9 @@ from xfcost.formulas.component import (
     Width,
     check_class_token,
 )
-from xfcost.program.operations import Functions, Operations
+from xfcost.program.functions import joined, multiplied
+from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Shape, Tensor
-
-
-def joined(t: Functions, *parts: Tensor) -> Tensor:
-    """(B, Nᵢ, D) each -> (B, N, D)."""
-    return t.cat(parts, 1)
 
 
 class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
@@ -218,11 +214,6 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
         gate = t.act("act", t.linear("gate", x, hidden, bias=self.bias), self.activation)
         gated = t.leaf("glu", multiplied, gate, t.linear("up", x, hidden, bias=self.bias))
         return t.linear("down", gated, place.dim, bias=self.bias)
-
-
-def multiplied(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """xy, element by element."""
-    return x * y
 
 
 class Geglu(GatedMlp, frozen=True, kw_only=True, tag="geglu"):

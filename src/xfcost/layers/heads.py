@@ -25,9 +25,9 @@ from xfcost.formulas.component import (
 )
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.program.convolution import AdaptiveMean, on_grid
+from xfcost.program.functions import average, mean, multiplied
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
 
 # Two tokens, each with a classifier of its own, in either order.
@@ -99,7 +99,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         x = x if self.norm_after_pool else t.norm("norm", x, self.norm)
         pooled = x
         if self.pool == "mean":
-            pooled = t.leaf("pool", mean_of_tokens, x, title="Mean over tokens")
+            pooled = t.leaf("pool", mean, x, title="Mean over tokens")
         elif self.pool != "none":
             pooled = t.leaf("pool", token_of, x, options={"number": 0}, title="Take the class token")
         pooled = t.norm("norm", pooled, self.norm) if self.norm_after_pool else pooled
@@ -235,7 +235,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         x = t.norm("norm", x, self.norm)
         if self.scale == "rsqrt_dim":
-            x = t.leaf("scale", scaled, x, options={"factor": 1 / sqrt(place.dim)}, title="Scale 1/√d")
+            x = t.leaf("scale", multiplied, x, options={"factor": 1 / sqrt(place.dim)}, title="Scale 1/√d")
         if place.logits == "last":
             x = t.leaf("last", last_position, x, title="Take the last position")
         words = place.vocabulary
@@ -299,19 +299,9 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
         return words, t.linear("next_sentence", pooled, 2)
 
 
-def mean_of_tokens(t: Functions, x: Tensor) -> Tensor:
-    """(B, N, D) -> (B, D)."""
-    return x.mean(1)
-
-
 def token_of(t: Functions, x: Tensor, *, number: int) -> Tensor:
     """One token's vector: (B, N, D) -> (B, D)."""
     return x.select(1, number)
-
-
-def average(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """(x + y) / 2."""
-    return (x + y) / 2
 
 
 def last_position(t: Functions, x: Tensor) -> Tensor:

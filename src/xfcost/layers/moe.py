@@ -20,9 +20,9 @@ from xfcost.formulas.component import (
 )
 from xfcost.layers.feed_forward import Geglu, Mlp, Swiglu
 from xfcost.ledger.accounts import WeightsRead
+from xfcost.program.functions import added, weighed
 from xfcost.program.leaves import ExpertLinear, Made, Weight
 from xfcost.program.operations import Functions, Operations, Part
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
@@ -194,7 +194,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         score = probability  # it chooses, plus a bias, -∞ outside the best groups
         if self.correction:
             bias = Weight((self.experts,), "zeros", "bias_E", learns=False)
-            score = t.leaf("correction", add, score, weights=(bias,), title="Bias of the choice")
+            score = t.leaf("correction", added, score, weights=(bias,), title="Bias of the choice")
         if self.groups is not None:
             score = t.leaf("choose_groups", in_best_groups, score, options={"groups": self.groups})
         title = "Choice of the expert" if self.active == 1 else "Choice of the experts (top A)"
@@ -206,7 +206,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             return y
         network = self.shared_network(place.dim)
         shared = t.part("shared", "shared experts", network.titles)
-        return t.leaf("shared_add", add, y, network.forward(shared, x, place))
+        return t.leaf("shared_add", added, y, network.forward(shared, x, place))
 
     def _routed(self, t: Operations, x: Tensor, chosen: Tensor, weights: Tensor, place: Place) -> Tensor:
         """Tokens to their experts, and the experts' answers to their tokens, weighed: (B, N, D) -> (B, N, D)."""
@@ -314,11 +314,6 @@ def scattered(t: Functions, y: Tensor, place: Tensor, placed: Tensor | None = No
 
 def _kept(rows: Tensor, are_kept: Tensor | None) -> Tensor:
     return rows if are_kept is None else rows.masked_fill(are_kept.logical_not().unsqueeze(-1), 0)
-
-
-def weighed(t: Functions, y: Tensor, weight: Tensor) -> Tensor:
-    """(B, N, A, D) times (B, N, A) -> (B, N, A, D)."""
-    return y * weight.unsqueeze(-1)
 
 
 def summed(t: Functions, y: Tensor) -> Tensor:

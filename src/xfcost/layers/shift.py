@@ -18,9 +18,9 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.grid_axes import Axis, axis_index, before, check_shift
 from xfcost.ledger.accounts import Cached, WeightsRead
+from xfcost.program.functions import added
 from xfcost.program.leaves import TokenBefore, TokenOfMemory, Weight
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
 
 # One place back along an axis of the grid: how a model that predicts pixels is kept from reading the one it predicts.
@@ -105,14 +105,14 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     def forward(self, t: Operations, x: Tensor, place: Place, *memory: Tensor) -> Tensor:
         if t.decodes:
             kept = TokenOfMemory((x.shape[0], place.grid.total, place.dim))
-            return t.leaf("add", add, x, t.run("cache", kept, cache=Cached(place.grid.total * place.dim)))
+            return t.leaf("add", added, x, t.run("cache", kept, cache=Cached(place.grid.total * place.dim)))
         (other,) = memory
         if self.shift is None:
-            return t.leaf("add", add, x, other)
+            return t.leaf("add", added, x, other)
         along = {"sides": place.grid.sides, "axis": axis_index(self.shift, place.grid)}
         other = t.leaf("shift", shifted, other, options=along, title=f"Shift the context along {self.shift}s")
         # its own token, and the encoder's of the one before
-        return t.leaf("add", add, x, other, mixing="local", reads="2", reads_tokens=2)
+        return t.leaf("add", added, x, other, mixing="local", reads="2", reads_tokens=2)
 
     def check_decodes(self, place: Place) -> None:
         if self.shift is not None:

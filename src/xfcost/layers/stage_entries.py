@@ -30,8 +30,8 @@ from xfcost.formulas.component import (
 from xfcost.formulas.conv_kernel import kernel_of
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend_to
+from xfcost.program.functions import added, beside
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add, concatenated
 from xfcost.program.symbolic import Tensor
 
 
@@ -128,7 +128,7 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
         (other,) = earlier
         cut = {"factor": self.factor, "length": self.out(place)[0].total, "separate_cls": self.separate_cls}
         x = t.leaf("repeat", repeated, x, options=cut, title=f"Repeat tokens {self.factor} times")
-        return t.leaf("add", add, x, other, title=f"Add stage {self.skip}")
+        return t.leaf("add", added, x, other, title=f"Add stage {self.skip}")
 
 
 class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
@@ -162,7 +162,7 @@ class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
 
     def forward(self, t: Operations, x: Tensor, place: Place, *earlier: Tensor) -> Tensor:
         (other,) = earlier
-        return t.leaf("concatenate", concatenated, other, x, title=f"Beside the output of stage {self.stage}")
+        return t.leaf("concatenate", beside, other, x, title=f"Beside the output of stage {self.stage}")
 
 
 def merged_neighbours(t: Functions, x: Tensor, *, sides: tuple[int, int]) -> Tensor:
@@ -263,7 +263,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
             fused=place.fused, output=place.out_dim if self.output_projection else None,
         )  # fmt: skip
         y = t.norm("norm", y, kind) if where == "res_post" else y
-        y = y if where == "none" else t.leaf("add", add, y, seeds)
+        y = y if where == "none" else t.leaf("add", added, y, seeds)
         return t.norm("norm", y, kind) if where == "post" else y
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -38,7 +38,7 @@ from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes, sides_text
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.program.convolution import convolution, in_rows, on_grid, pool
-from xfcost.program.operations import Functions, Operations
+from xfcost.program.operations import Functions, Operations, itself
 from xfcost.program.symbolic import Tensor
 
 if TYPE_CHECKING:
@@ -236,12 +236,7 @@ class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
     titles: ClassVar[Mapping[str, str]] = {"fold": "Lay the sequence out on a grid"}
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        return t.leaf("fold", unchanged, x)
-
-
-def unchanged(t: Functions, x: Tensor) -> Tensor:
-    """Tokens of a grid are in raster order."""
-    return x
+        return t.leaf("fold", itself, x)
 
 
 # Longer than any padding, so that no convolution before it refuses it.

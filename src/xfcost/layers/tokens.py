@@ -26,9 +26,9 @@ from xfcost.formulas.component import (
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.tensors import Type
+from xfcost.program.functions import added, multiplied
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add, scaled
 from xfcost.program.symbolic import Shape, Tensor
 
 
@@ -73,7 +73,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
         read = WeightsRead(n * width, at_most=words * width)
         y = t.leaf("lookup", looked_up, x, weights=(table,), vocabulary=True, weights_read=read)
         if self.scale == "sqrt_dim":
-            y = t.leaf("scale", scaled, y, options={"factor": sqrt(width)})
+            y = t.leaf("scale", multiplied, y, options={"factor": sqrt(width)})
         return y
 
 
@@ -96,7 +96,7 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         types, table = t.zeros(*x.shape[:2], like=x, type_="int64"), Weight((self.types, place.dim))
         read = WeightsRead(place.dim, at_most=place.dim)
-        return t.leaf("add", add, x, t.leaf("lookup", looked_up, types, weights=(table,), weights_read=read))
+        return t.leaf("add", added, x, t.leaf("lookup", looked_up, types, weights=(table,), weights_read=read))
 
 
 class LearnedTokens(Embed, frozen=True):
@@ -251,7 +251,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     }
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        return t.leaf("add", add, x, t.here(self._positions(t, x, place), x.shape[1]), title="Add positions")
+        return t.leaf("add", added, x, t.here(self._positions(t, x, place), x.shape[1]), title="Add positions")
 
     def check_decodes(self, place: Place) -> None:
         if self.form not in {"learned", "sinusoidal"}:
@@ -336,7 +336,7 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
         shares = {name: f"{self.share}_{name}" for name in ("rows", "columns")} if self.share else {}
         tables = [Weight((size, place.dim), name=name, shared=shares.get(name)) for name, size in sizes]
         facts = {"shared": self.share} if self.share else {"bound": True}
-        return t.leaf("add", add, x, t.leaf("tables", rows_and_columns, weights=tables, **facts))
+        return t.leaf("add", added, x, t.leaf("tables", rows_and_columns, weights=tables, **facts))
 
     def notes(self, place: Place) -> Iterator[str]:
         yield f"the position tables hold {place.grid.shape_text()} places: another grid needs new weights"

@@ -96,8 +96,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Is it a whole attention core in one kernel: two products, with statistics and no matrix in memory?"""
     recomputed: bool = False
     """Is it recomputed in the backward pass, its activations not being saved (a reversible residual)?"""
-    takes_input: bool | None = None
-    """Does it multiply its component's input? If no row of the component states it, the first with parameters does.
+    takes_input: bool = False
+    """Does it multiply its component's input, where no learned number has touched that?
 
     Where that is the model's input, pixels or vectors, its backward pass computes no gradient of it.
     """

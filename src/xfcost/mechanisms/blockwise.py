@@ -17,6 +17,7 @@ from xfcost.formulas.mixers import CausalMixer, NonCausalMixer
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.full import Full
 from xfcost.program.attention import attend, fixed_mask, in_place, join_heads, split_heads
+from xfcost.program.functions import padded
 from xfcost.program.leaves import IntervalMask, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -258,7 +259,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         if self.is_full(place.grid):
             return self.as_full().forward(t, x, place)
         n, u, last = place.grid.total, self.blocks(place.grid), self.blocks(place.grid) - 1
-        x = t.leaf("pad", zeros_after, x, options={"count": u * self.block - n})
+        x = t.leaf("pad", padded, x, options={"after": u * self.block - n})
         parts = t.linear("qkv", x, 3 * self.inner(place.dim), bias=self.projection_bias).chunk(3, -1)
         # heads before blocks, so that gathered blocks are contiguous for the products: (B, H, U, T, K)
         q, k, v = (split_heads(part, self.heads).unflatten(2, (u, self.block)) for part in parts)
@@ -322,11 +323,6 @@ def _available_block(unavailable: list[int], number: int) -> int:
     for block in unavailable:
         number += block <= number
     return number
-
-
-def zeros_after(t: Functions, x: Tensor, *, count: Number) -> Tensor:
-    """Zeros behind the tokens: (B, N, D) -> (B, N', D)."""
-    return t.pad(x, 1, after=count)
 
 
 def gathered(t: Functions, blocks: Tensor, read: Tensor) -> Tensor:

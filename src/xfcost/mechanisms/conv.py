@@ -31,6 +31,7 @@ from xfcost.formulas.conv_kernel import (
     check_mean_pool,
 )
 from xfcost.program.convolution import convolution, depthwise, in_rows, on_grid, pool, window
+from xfcost.program.functions import difference, padded
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
 
@@ -79,14 +80,9 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
         else:
             x = on_grid(x, sides)
             if self.causal and self.size > 1:
-                x = t.leaf("pad", after_zeros, x, options={"count": taps.back})
+                x = t.leaf("pad", padded, x, options={"dim": -1, "before": taps.back})
             y = convolution(t, name, x, outputs, kernel, sides, dilation=self.dilation, **options)
         return in_rows(y)
-
-
-def after_zeros(t: Functions, x: Tensor, count: Number) -> Tensor:
-    """(B, D, N) -> (B, D, count + N)."""
-    return t.pad(x, -1, before=count)
 
 
 def glu(t: Functions, x: Tensor) -> Tensor:
@@ -240,11 +236,6 @@ class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_po
         sides, kernel = place.grid.sides, self.kernel(place.grid)
         mean = pool(t, "pool", on_grid(x, sides), "mean", kernel, sides, count_padding=False)
         return t.leaf("subtract", difference, in_rows(mean), x)
-
-
-def difference(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """x - y."""
-    return x - y
 
 
 class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xfcost.formulas.component import Mixer, Place
+from xfcost.program.functions import difference, product
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -32,23 +33,13 @@ class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
                 Weight((size, size), Worked(f"fixed_numbers:{waves}", {"size": size}), "matrix", learns=False)
                 for size in (place.dim, place.grid.total)
             )
-            y = t.leaf(f"{part}_width", over_width, x, weights=[of_width], title=f"{title} over the width")
+            y = t.leaf(f"{part}_width", product, x, weights=[of_width], title=f"{title} over the width")
             mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": place.grid.total}
             y = t.leaf(f"{part}_tokens", over_tokens, y, weights=[of_tokens], title=f"{title} over tokens", **mixing)
             mixed.append(y)
         return t.leaf("real_part", difference, *mixed, title="Real part")
 
 
-def over_width(t: Functions, x: Tensor, matrix: Tensor) -> Tensor:
-    """x W: (B, N, D), (D, D) -> (B, N, D)."""
-    return x @ matrix
-
-
 def over_tokens(t: Functions, x: Tensor, matrix: Tensor) -> Tensor:
     """W x: (B, N, D), (N, N) -> (B, N, D)."""
     return matrix @ x
-
-
-def difference(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """x - y."""
-    return x - y

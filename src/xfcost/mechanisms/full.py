@@ -26,8 +26,9 @@ from xfcost.formulas.component import (
 from xfcost.formulas.mixers import CausalMixer, GroupedQueryMixer, NonCausalMixer
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.program.attention import GLOBAL, attend, attend_to, grouped_heads, join_heads, split_heads
+from xfcost.program.functions import beside
 from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads, Worked
-from xfcost.program.operations import Functions, Operations
+from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Tensor
 
 # T5's relative position bias: one learned bias per bucket of distances and head ──────────────────────────────────────
@@ -130,11 +131,6 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         return {self.bias.share: (self.bias.count, self.heads)} if self.bias and self.bias.share else {}
 
     @property
-    def biased_output(self) -> bool:
-        """Has W_O a bias?"""
-        return self.projection_bias if self.output_bias is None else self.output_bias
-
-    @property
     def biased(self) -> bool:
         """Is anything added to the scores?"""
         return self.bias is not None or self.position == "alibi"
@@ -150,8 +146,8 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             causal=bool(self.causal) and not t.decodes, pairs=n if t.decodes else self.pairs(place.grid),
             inside=self._talking(t) if self.talking_heads else None,
         )  # fmt: skip
-        y = join_heads(y)
-        return t.linear("out", y, place.dim, bias=self.biased_output) if self.output_projection else y
+        y, biased = join_heads(y), self.projection_bias if self.output_bias is None else self.output_bias
+        return t.linear("out", y, place.dim, bias=biased) if self.output_projection else y
 
     def _bias(self, t: Operations, n: Number, like: Tensor) -> Tensor | None:
         """The position bias of the scores, the same for all samples: (H, N, M); N is 1 in a decode step."""
@@ -254,10 +250,6 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
             )
         super().check(place)
 
-    def value_inner(self, width: Number) -> Number:
-        """h·d_v, the width of what all heads read together."""
-        return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """All tokens of the encoder's output."""
         return range(memory.total if memory else 0)
@@ -269,8 +261,9 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         """Nothing to refuse: it reads no later token of its own stream."""
 
     def forward(self, t: Operations, x: Tensor, place: Place, memory: Tensor) -> Tensor:
+        values = None if self.value_dim is None else self.heads * self.value_dim
         return attend_to(
-            t, x, memory, inner=self.inner(place.dim), values=self.value_inner(place.dim), heads=self.heads, reads="M",
+            t, x, memory, inner=self.inner(place.dim), values=values, heads=self.heads, reads="M",
             bias=self.projection_bias, fused=place.fused, scaled=self.scaled, output=place.dim,
         )  # fmt: skip
 
@@ -388,8 +381,3 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
             return t.linear("q", x, keys, bias=False)
         latent = t.norm("q_norm", t.linear("q_down", x, self.q_rank, bias=self.projection_bias), "rms_norm")
         return t.linear("q_up", latent, keys, bias=False)
-
-
-def beside(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """Columns of two tensors: (…, K), (…, R) -> (…, K + R)."""
-    return t.cat([x, y], -1)

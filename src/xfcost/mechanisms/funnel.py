@@ -11,9 +11,10 @@ from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.program import relative
-from xfcost.program.attention import added, attend, join_heads, scaled_queries, split_heads
+from xfcost.program.attention import attend, join_heads, split_heads
+from xfcost.program.functions import added, multiplied
 from xfcost.program.leaves import Weight, Worked
-from xfcost.program.operations import Functions, Operations
+from xfcost.program.operations import Functions, Operations, itself
 from xfcost.program.relative import position_scores, with_vector
 from xfcost.program.symbolic import Tensor
 
@@ -172,7 +173,9 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         options = {"form": self.pool, "cls": self.separate_cls, "left": grid.total - (1 if self.truncate_seq else 0)}
         facts: dict[str, Any] = {"mixing": "local", "reads": "2", "reads_tokens": 2, "title": title}
         facts["content_dependent"] = self.pool == "max"
-        return t.leaf(name, pooled_pairs if self.pools(grid) else as_it_is, x, options=options, **facts)
+        if not self.pools(grid):
+            return t.leaf(name, itself, x, **facts)
+        return t.leaf(name, pooled_pairs, x, options=options, **facts)
 
     @property
     def _has_terms(self) -> bool:
@@ -203,7 +206,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         """The scores of the tokens' types: (B, P, I) -> (B, H, P, M)."""
         inner, h = q.shape[-1], self.heads
         q = with_vector(t, "type_bias", q)
-        q = t.leaf("type_scale", scaled_queries, q, options={"factor": float(inner // h) ** -0.5})
+        q = t.leaf("type_scale", multiplied, q, options={"factor": float(inner // h) ** -0.5})
         scores = t.leaf(
             "types", scores_of_types, q, options={"heads": h}, weights=(Weight((2, inner)),),
             weight_matrices=(WeightMatrix(inner, 2),),
@@ -219,11 +222,6 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             yield f"{n} tokens are too few to be pooled, and go on as they are"
         elif self.separate_cls and self.truncate_seq:
             yield f"{n} tokens pooled to {self.queries(place.grid)}; the last is left out of the pooling"
-
-
-def as_it_is(t: Functions, x: Tensor, **_: Any) -> Tensor:
-    """x, too short to be pooled."""
-    return x
 
 
 def pooled_pairs(t: Functions, x: Tensor, *, form: str, cls: bool, left: Number) -> Tensor:

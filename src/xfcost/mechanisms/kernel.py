@@ -25,11 +25,10 @@ from xfcost.formulas.mixers import (
     static_weights,
 )
 from xfcost.ledger.matrices import matrix
-from xfcost.program.attention import join_heads, scaled_queries, split_heads
-from xfcost.program.functions import joined, padded, product, scores, state_of
+from xfcost.program.attention import join_heads, split_heads
+from xfcost.program.functions import added, joined, multiplied, padded, product, scores, state_of
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
 
 # Feature maps φ of kernel attention ──────────────────────────────────────────────────────────────────────────────────
@@ -164,7 +163,7 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
         scheme = "recurrent" if t.decodes else self.scheme
         if scheme == "chunked":  # (B, H, N, K) -> (B, H, G, C, K)
             chunks, size = self.chunks(place.grid)
-            after = {"after": chunks * size - n}
+            after = {"dim": 2, "after": chunks * size - n}
             q, k, v = (t.leaf("pad", padded, part, options=after).unflatten(2, (chunks, size)) for part in (q, k, v))
         q, k = self._features(t, q, k, n)
         forms = {None: self._of_all, "parallel": self._parallel, "chunked": self._chunked, "recurrent": self._recurrent}
@@ -180,9 +179,9 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
             return t.leaf("q_features", elu_features, q), t.leaf("k_features", elu_features, k)
         width = q.shape[-1]
         factor = {"factor": float(width) ** -0.25}
-        q, k = (t.leaf("scale", scaled_queries, x, options=factor, symbol="") for x in (q, k))
+        q, k = (t.leaf("scale", multiplied, x, options=factor, symbol="") for x in (q, k))
         drawn = Weight((kind.count, width), "orthogonal", "features_FK", learns=False)
-        of_q, of_k = (t.leaf("project", projected, x, weights=(drawn,)) for x in (q, k))
+        of_q, of_k = (t.leaf("project", scores, x, weights=(drawn,)) for x in (q, k))
         if kind.function == "relu":
             return t.leaf("q_features", relu_features, of_q, q), t.leaf("k_features", relu_features, of_k, k)
         options: dict[str, Any] = {"ratio": float(kind.count) ** -0.5, "over": (-1,)}
@@ -217,7 +216,7 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
         state, sums = (t.leaf("prefix_sum", prefix_sum, one, **static_weights(mixing)) for one in (state, sums))
         read = t.leaf("read", product, q, state, title="Read the states φ(Q)S", **mixing)
         weights = self._normaliser(t, q, sums, n)
-        return t.leaf("add", add, near, read), t.leaf("add", add, near_weights, weights)
+        return t.leaf("add", added, near, read), t.leaf("add", added, near_weights, weights)
 
     def _products(
         self, t: Operations, parts: tuple[Tensor, ...], sizes: tuple[Number, ...], mixing: dict[str, Any],
@@ -246,7 +245,8 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
             (y, weights), state = step(by_token, tuple(before))
             t.keep("cache", *state, title="State and sum for the next token")
         else:
-            first = t.zeros_like(q, batch, heads, 1, features, width), t.zeros_like(q, batch, heads, 1, features)
+            sizes = (batch, heads, 1, features)
+            first = t.zeros(*sizes, width, like=q), t.zeros(*sizes, like=q)
             found, _ = t.each_token(step, by_token, first)
             y, weights = (t.leaf("join", joined, *parts, title="Put the tokens side by side") for parts in found)
         return y.transpose(1, 2), weights.transpose(1, 2)
@@ -260,7 +260,7 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
         facts = mixing | ({} if t.decodes else {"sequential": n})
         state = t.leaf("state", updated_state, before[0], k, v, title="Update the state S += φ(k)vᵀ", **facts)
         title = "Add to the sum of features"
-        sums = t.leaf("key_sum", add, before[1], k, title=title, **static_weights(mixing))
+        sums = t.leaf("key_sum", added, before[1], k, title=title, **static_weights(mixing))
         q = q.unsqueeze(-2)
         read = t.leaf("read", product, q, state, title="Read the state φ(q)S", **mixing).squeeze(-2)
         weights = self._normaliser(t, q, sums.unsqueeze(-1), n).squeeze(-2)
@@ -294,11 +294,6 @@ EPSILON: Final = {"softmax": 1e-4, "relu": 1e-3}
 def elu_features(t: Functions, x: Tensor) -> Tensor:
     """elu(x) + 1."""
     return t.elu(x) + 1
-
-
-def projected(t: Functions, x: Tensor, features: Tensor) -> Tensor:
-    """ωᵢ·x for all i: (…, K), (F, K) -> (…, F)."""
-    return x @ features.mT
 
 
 def relu_features(t: Functions, dots: Tensor, x: Tensor) -> Tensor:

@@ -30,8 +30,9 @@ from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.mixers import NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
-from xfcost.program.attention import added, attend, join_heads, softmax, split_heads
+from xfcost.program.attention import attend, join_heads, softmax, split_heads
 from xfcost.program.convolution import in_rows, on_grid, pool
+from xfcost.program.functions import added
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Symbolic, Tensor

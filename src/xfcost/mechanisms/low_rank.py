@@ -22,10 +22,10 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.ledger.matrices import matrix
-from xfcost.program.attention import GLOBAL, added, attend, attend_to, join_heads, scores, softmax, split_heads
+from xfcost.program.attention import GLOBAL, attend, attend_to, join_heads, softmax, split_heads
+from xfcost.program.functions import added, multiplied, padded, product, scores
 from xfcost.program.leaves import HeadConv, Weight, Worked
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
 
 
@@ -166,7 +166,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         n, exact = place.grid.total, self.exact(place.grid)
         more = self.padded(place.grid) - n
         if not exact:
-            x = t.leaf("pad", zeros_before, x, options={"count": more})
+            x = t.leaf("pad", padded, x, options={"before": more})
         parts = t.linear("qkv", x, 3 * self.inner(place.dim), bias=self.projection_bias).chunk(3, -1)
         q, k, v = (split_heads(part, self.heads) for part in parts)
         if exact:
@@ -185,7 +185,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         of_landmarks["content_dependent"] = True
         of_tokens = of_landmarks | {"reads": "N", "reads_tokens": n}
         factor = {"factor": float(q.shape[-1]) ** -0.25}
-        q, k = (t.leaf("scale", scaled, x, options=factor, symbol="") for x in (q, k))
+        q, k = (t.leaf("scale", multiplied, x, options=factor, symbol="") for x in (q, k))
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
         q_m, k_m = (t.leaf("landmarks", segment_means, x, options={"count": m}, **segment) for x in (q, k))
         wide, small = h * tokens * m, h * m * m
@@ -210,7 +210,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         """softmax(QKᵀ), while earlier matrices of so many entries are alive."""
         factors = {"query": "QK̃ᵀ", "landmark": "Q̃K̃ᵀ", "key": "Q̃Kᵀ"}[name]
         facts = mixing | {"attention_entries": entries, "matrix": matrix(entries, alive)}
-        x = t.leaf(f"{name}.scores", scores, q, k, options={"shared": 1}, title=f"Scores {factors}", **facts)
+        x = t.leaf(f"{name}.scores", scores, q, k, title=f"Scores {factors}", **facts)
         facts = mixing | {"matrix": matrix(entries, entries + alive, saved=True)}
         return t.leaf(f"{name}.softmax", softmax, x, title=f"Softmax of {factors}", **facts)
 
@@ -230,19 +230,9 @@ def projected(t: Functions, x: Tensor, table: Tensor) -> Tensor:
     return table.mT @ x
 
 
-def zeros_before(t: Functions, x: Tensor, *, count: int) -> Tensor:
-    """Zeros before the tokens: (B, N, D) -> (B, N', D)."""
-    return t.pad(x, 1, before=count)
-
-
 def segment_means(t: Functions, x: Tensor, *, count: int) -> Tensor:
     """The means of M segments: (B, H, P, K) -> (B, H, M, K)."""
     return x.unflatten(2, (count, -1)).mean(3)
-
-
-def product(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """xy."""
-    return x @ y
 
 
 def pseudo_inverse(t: Functions, a: Tensor, multiples: Tensor, *, iterations: int) -> Tensor:

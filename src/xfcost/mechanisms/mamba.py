@@ -26,11 +26,21 @@ from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, global_mixin
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
 from xfcost.program.convolution import causal_depthwise
-from xfcost.program.functions import multiplied, padded, product, scores, state_of, swish_gated
+from xfcost.program.functions import (
+    added,
+    later_masked,
+    looped,
+    minus_exp,
+    multiplied,
+    padded,
+    product,
+    scores,
+    state_of,
+    swish_gated,
+)
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.loops import selective_step
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
 
 
@@ -92,15 +102,16 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         u, z = t.linear("in_proj", x, 2 * inner, bias=False).chunk(2, dim=-1)
         u = t.act("act", causal_depthwise(t, u, self.conv), "silu")
         dt, b, c = t.linear("x_proj", u, rank + 2 * states, bias=False).split((rank, states, states), dim=-1)
-        dt = t.leaf("softplus", softplus, t.linear("dt_proj", dt, inner))
-        a = t.leaf("decay", decay, weights=(_log_decay(inner, states),))
+        dt = t.act("softplus", t.linear("dt_proj", dt, inner), "softplus")
+        a = t.leaf("decay", minus_exp, weights=(_log_decay(inner, states),))
         mixing = global_mixing(place.grid.total)
         if t.decodes:
             both: Any = t.leaf("scan", scanned_token, *t.state("state", (inner, states)), u, dt, a, b, c, **mixing)
             y, state = both
             t.keep("state", state)
         else:
-            y = t.leaf("scan", scanned, u, dt, a, b, c, sequential=place.grid.total, **mixing)
+            loop = {"loop": "selective_scan"}
+            y = t.leaf("scan", looped, u, dt, a, b, c, options=loop, sequential=place.grid.total, **mixing)
         y = t.leaf("skip", skipped, y, u, weights=(Weight((inner,), "ones"),))
         return t.linear("out_proj", t.leaf("gate", swish_gated, y, z), place.dim, bias=False)
 
@@ -118,26 +129,10 @@ def _log_decay(*shape: Number) -> Weight:
     return Weight(shape, Worked("recurrence:log_range", {"shape": shape}), "log")
 
 
-def decay(t: Functions, log: Tensor) -> Tensor:
-    """A = -exp(A_log)."""
-    return -log.exp()
-
-
-def softplus(t: Functions, x: Tensor) -> Tensor:
-    """log(1 + exp(x))."""
-    return t.softplus(x)
-
-
-def scanned(t: Functions, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """u and Δ (B, N, E), A (E, S), B and C (B, N, S) -> (B, N, E)."""
-    y: Tensor = t.loop("selective_scan", u, dt, a, b, c)
-    return y
-
-
 def scanned_token(  # noqa: PLR0913 - what a step of the formula reads
     t: Functions, state: Tensor, u: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """State (B, E, S), then a token's arguments of `scanned` -> (B, 1, E), and the next state."""
+    """State (B, E, S), then a token's arguments of `selective_scan` -> (B, 1, E), and the next state."""
     dt, entering, b, c = (part.squeeze(1) for part in (dt, dt * u, b, c))
     y, state = selective_step(t, state, dt, entering, b, c, a)
     return y.unsqueeze(1), state
@@ -266,7 +261,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         if not t.decodes:
             after = {"after": chunks[0] * chunks[1] - tokens}
             dt, entering = (t.leaf("pad", padded, part, options=after) for part in (dt, entering))
-        a = t.leaf("decay", decay, weights=(_log_decay(heads),))
+        a = t.leaf("decay", minus_exp, weights=(_log_decay(heads),))
         of_heads, b, c = entering.split((inner, mixed, mixed), dim=-1)
         b, c = (self._shared(part, heads, chunks) for part in (b, c))
         parts = (_chunked(of_heads, heads, chunks), _chunked(dt, heads, chunks), a, b, c)
@@ -298,7 +293,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         facts = between | {"matrix": matrix(heads * bounds * bounds, saved=True)}
         before = t.leaf("carry", carried, t.leaf("spans", spans, whole, **facts), state, **between)
         far = t.leaf("reach", reached, t.leaf("read", product, c, before, **between), sums)
-        return t.leaf("add", add, near, far)
+        return t.leaf("add", added, near, far)
 
     def _near(self, t: Operations, parts: tuple[Tensor, ...], tokens: Number) -> Tensor:
         """What a chunk's own tokens give: inputs, sums of the rates, B and C -> (B, H, C, Q, P)."""
@@ -367,7 +362,7 @@ def running_sums(t: Functions, x: Tensor) -> Tensor:
 def _decayed(t: Functions, sums: Tensor) -> Tensor:
     """exp(sum to i - sum to j), 0 if j comes after i: (…, T) -> (…, T, T)."""
     apart = sums.unsqueeze(-1) - sums.unsqueeze(-2)
-    return apart.masked_fill(t.later(apart), float("-inf")).exp()
+    return later_masked(t, apart).exp()
 
 
 def decays(t: Functions, sums: Tensor) -> Tensor:

@@ -25,9 +25,9 @@ from xfcost.formulas.letters import Letter
 from xfcost.formulas.mixers import letter_power
 from xfcost.program import convolution
 from xfcost.program.attention import attend
+from xfcost.program.functions import multiplied
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Operations
-from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
 
 
@@ -214,4 +214,4 @@ class Sagan(PooledKeyMixer, frozen=True, kw_only=True, tag="sagan"):
         k, v = self.pooled(t, "pool_keys", k, place), self.pooled(t, "pool_values", v, place)
         y = self.attended(t, q, k, v, place, scaled=False)
         y = t.linear("v", y, d, bias=False) if self.output_projection else y
-        return t.leaf("gamma", scaled, y, weights=(Weight((1,), "ones"),))
+        return t.leaf("gamma", multiplied, y, weights=(Weight((1,), "ones"),))

@@ -20,10 +20,9 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.mixers import global_mixing
 from xfcost.ledger.matrices import Matrix
-from xfcost.program.functions import joined, multiplied, product
+from xfcost.program.functions import added, beside, joined, mean, multiplied, product
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Tensor
 
 State = Sequence[Tensor]
@@ -152,7 +151,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
                 self._along(t.part(way, way), x, place, number) for number, way in enumerate(("forwards", "backwards"))
             ]
             t.hand_over(*(state for _, state in ways))
-            return t.leaf("join", side_by_side, *(y for y, _ in ways), title="Join both directions")
+            return t.leaf("join", beside, *(y for y, _ in ways), title="Join both directions")
         y, state = self._along(t, x, place)
         if t.decodes:
             t.keep("state", *state)
@@ -209,7 +208,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             asking = state[0].unsqueeze(1).expand(-1, x.shape[1], -1)
             context = attend.forward(t, asking, keys, memory, place)
             of_context = t.linear("context", context, self.gates * units, bias=False)
-            y, state = self._recurrence(t, t.leaf("add_context", add, x, of_context), state, place)
+            y, state = self._recurrence(t, t.leaf("add_context", added, x, of_context), state, place)
             return (y, context), state
 
         before = [state[0].unsqueeze(1)] if readout is not None and readout.reads_state_before else []
@@ -233,7 +232,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             return first_state(t, self.start, memory, len(self.states) * units, bias=self.bias).chunk(
                 len(self.states), dim=-1
             )
-        return () if t.decodes else (t.zeros_like(memory, memory.shape[0], units),) * len(self.states)
+        return () if t.decodes else (t.zeros(memory.shape[0], units, like=memory),) * len(self.states)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, units = place.grid.total, self.units(place)
@@ -255,11 +254,6 @@ def recurred(
     result = t.loop(loop, x, weight, of_gates, *first, reverse)
     y, *cells = result if isinstance(result, tuple) else (result,)
     return y, y.select(1, 0 if reverse else -1), *cells
-
-
-def side_by_side(t: Functions, *ways: Tensor) -> Tensor:
-    """The outputs of both directions: (B, N, H) twice -> (B, N, 2·H)."""
-    return t.cat(ways, -1)
 
 
 # Additive attention in a recurrent decoder: every step attends to the encoder's tokens with its previous state.
@@ -408,16 +402,11 @@ def first_state(t: Operations, start: Start, memory: Tensor, numbers: Number, *,
     """
     if start == "mean":
         facts = {"mixing": "global", "reads": "M", "reads_tokens": memory.shape[1]}
-        summary = t.leaf("start.mean", mean_of_tokens, memory, title="First state: mean of the memory", **facts)
+        summary = t.leaf("start.mean", mean, memory, title="First state: mean of the memory", **facts)
     else:
         summary = t.leaf("start.take", backward_half, memory, title="First state: backward half of the first token")
     mapped = t.linear("start.linear", summary, numbers, bias=bias, title="First state: map")
     return t.act("start.tanh", mapped, "tanh", title="First state: tanh")
-
-
-def mean_of_tokens(t: Functions, memory: Tensor) -> Tensor:
-    """(B, M, E) -> (B, E)."""
-    return memory.mean(1)
 
 
 def backward_half(t: Functions, memory: Tensor) -> Tensor:

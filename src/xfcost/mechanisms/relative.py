@@ -15,6 +15,7 @@ from xfcost.formulas.mixers import CausalMixer
 from xfcost.ledger.matrices import matrix
 from xfcost.program import relative
 from xfcost.program.attention import attend, join_heads, split_heads
+from xfcost.program.functions import later_masked, mean
 from xfcost.program.leaves import Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.relative import position_scores, with_vector
@@ -180,7 +181,8 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         if self.function == "conv":  # its stride is its kernel size
             return t.linear("compress", groups.flatten(2), d, **facts)
         facts["content_dependent"] = self.function == "max"
-        return t.leaf("compress", mean if self.function == "mean" else largest, groups, **facts)
+        function = mean if self.function == "mean" else largest
+        return t.leaf("compress", function, groups, options={"dim": 2}, **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, c = place.grid.total, self.compression
@@ -200,16 +202,6 @@ def in_order(t: Functions, *parts: Tensor) -> Tensor:
     return t.cat([part.expand(parts[-1].shape[0], -1, -1) for part in parts], 1)
 
 
-def later_masked(t: Functions, x: Tensor, *, past: Number) -> Tensor:
-    """-∞ at keys after their query: (…, N, M). The first `past` keys come before all queries."""
-    return x.masked_fill(t.later(x, past), float("-inf"))
-
-
-def mean(t: Functions, x: Tensor) -> Tensor:
-    """The mean of each group: (B, S, c, D) -> (B, S, D)."""
-    return x.mean(2)
-
-
-def largest(t: Functions, x: Tensor) -> Tensor:
-    """The maximum of each group: (B, S, c, D) -> (B, S, D)."""
-    return x.amax(2)
+def largest(t: Functions, x: Tensor, *, dim: int) -> Tensor:
+    """The maximum along an axis, of each group: (B, S, c, D) -> (B, S, D)."""
+    return x.amax(dim)

@@ -44,8 +44,8 @@ from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 from xfcost.program.convolution import convolution, depthwise, grid_norm, in_rows, on_grid, pool
+from xfcost.program.functions import added, multiplied
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add
 from xfcost.program.symbolic import Shape, Tensor
 
 
@@ -95,17 +95,13 @@ def squeezed(t: Operations, x: Tensor, hidden: Number, act: ActKind, grid: Grid)
     y = t.act("act", convolution(t, "conv1", mean, hidden, kernel, single, title="Squeeze"), act)
     y = convolution(t, "conv2", y, width, kernel, single, title="Excitation")
     gate = t.act("gate", y, "sigmoid", title="Sigmoid of the gate")
-    return t.leaf("scale", scaled, x, gate, title="Scale channels by the gate", content_dependent=True, **all_tokens)
+    title = "Scale channels by the gate"
+    return t.leaf("scale", multiplied, x, gate, title=title, content_dependent=True, **all_tokens)
 
 
 def grid_mean(t: Functions, x: Tensor) -> Tensor:
     """(B, W, *sides) -> (B, W, 1, …)."""
     return x.flatten(2).mean(-1, keepdim=True).unflatten(-1, (1,) * (x.dim() - 2))
-
-
-def scaled(t: Functions, x: Tensor, gate: Tensor) -> Tensor:
-    """Every channel times its gate."""
-    return x * gate
 
 
 class ConvBlock(Mixer, frozen=True, kw_only=True):
@@ -182,7 +178,7 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
         y = t.act("act1", normed(t, ("conv1", "norm1"), x, width, first, grid.sides), "relu")
         y = normed(t, ("conv2", "norm2"), y, width, second, grid.sides)
         kept = self.carried(t, x, place)
-        return in_rows(t.act("act2", t.leaf("add", add, kept, y, role="add"), "relu"))
+        return in_rows(t.act("act2", t.leaf("add", added, kept, y, role="add"), "relu"))
 
 
 class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
@@ -344,7 +340,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), "relu", grid)
         y = normed(t, ("conv3", "norm3"), y, width, centred_kernel(grid, 1), grid.sides)
         kept = self.carried(t, x, place)
-        return in_rows(t.act("act3", t.leaf("add", add, kept, y, role="add"), "relu"))
+        return in_rows(t.act("act3", t.leaf("add", added, kept, y, role="add"), "relu"))
 
     def _mixed(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         """The 3×3 convolution or its replacement, on their grids."""
@@ -458,7 +454,7 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
             y = squeezed(t, y, squeezed_width(self.squeeze, place.dim), self.act, grid)
         names = ("project_conv", "project_norm")
         y = normed(t, names, y, width, one, grid.sides, title="Projecting convolution")
-        return in_rows(t.leaf("add", add, x, y, role="add") if self.adds(place) else y)
+        return in_rows(t.leaf("add", added, x, y, role="add") if self.adds(place) else y)
 
 
 class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):

@@ -30,6 +30,9 @@ from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.functions import (
+    added,
+    looped,
+    minus_exp,
     multiplied,
     padded,
     product,
@@ -40,7 +43,6 @@ from xfcost.program.functions import (
 from xfcost.program.leaves import Rotary, Weight, Worked
 from xfcost.program.loops import NOTHING_SEEN, retention_step, wkv_step
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import add, scaled
 from xfcost.program.symbolic import Tensor
 
 
@@ -146,7 +148,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         d, values, heads = place.dim, self.values(place.dim), self.heads
         parts = t.linear("qkv", x, 2 * d + values, bias=False).split((d, d, values), dim=-1)
         q, k, v = (split_heads(part, heads) for part in parts)
-        k = t.leaf("scale", scaled, k, options={"factor": int(d // heads) ** -0.5}, symbol="")
+        k = t.leaf("scale", multiplied, k, options={"factor": int(d // heads) ** -0.5}, symbol="")
         q, k = (t.run("rotary", Rotary(place.grid.total, ROTARY_BASE), part) for part in (q, k))
         decay = Weight((heads,), Worked("recurrence:head_decays", {"heads": heads}), "decay_H", learns=False)
         core = {"parallel": self._parallel, "chunkwise": self._chunkwise, "recurrent": self._recurrent}
@@ -168,7 +170,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     ) -> Tensor:  # fmt: skip
         """The products inside the chunks, and a state passed from chunk to chunk."""
         n, (chunks, size) = grid.total, self.chunks(grid)
-        after = {"after": chunks * size - n}
+        after = {"dim": 2, "after": chunks * size - n}
         q, k, v = (t.leaf("pad", padded, part, options=after).unflatten(2, (chunks, size)) for part in (q, k, v))
         title = "Decays D, and since the chunk's start"
         both: Any = t.leaf("decays", chunk_decays, weights=(decay,), options={"tokens": size}, title=title)
@@ -181,7 +183,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         mixing = global_mixing(n)
         state = t.leaf("carry", carried, state, since.select(1, size - 1), sequential=chunks, **static_weights(mixing))
         y = t.leaf("reach", by_decay, t.leaf("read", product, q, state, **mixing), since)
-        return t.leaf("add", add, near, y).flatten(2, 3).narrow(2, 0, n)
+        return t.leaf("add", added, near, y).flatten(2, 3).narrow(2, 0, n)
 
     def _recurrent(
         self, t: Operations, q: Tensor, k: Tensor, v: Tensor, decay: Weight, grid: Grid
@@ -189,8 +191,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         """S_n = γS_{n-1} + k_nᵀv_n, q_n S_n."""
         mixing = global_mixing(grid.total)
         if not t.decodes:
-            parts = (join_heads(part) for part in (q, k, v))
-            y = t.leaf("scan", retained, *parts, weights=(decay,), sequential=grid.total, **mixing)
+            parts, loop = (join_heads(part) for part in (q, k, v)), {"loop": "retention"}
+            y = t.leaf("scan", looped, *parts, weights=(decay,), options=loop, sequential=grid.total, **mixing)
             return split_heads(y, self.heads)
         past = t.state("state", (self.heads, q.shape[-1], v.shape[-1]))
         both: Any = t.leaf("scan", retained_token, *past, q, k, v, weights=(decay,), **mixing)
@@ -259,12 +261,6 @@ def carried(t: Functions, added: Tensor, decay: Tensor) -> Tensor:
     return before.unflatten(2, by_chunk.shape[2:]).transpose(1, 2)
 
 
-def retained(t: Functions, q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
-    """The scan over tokens, heads beside each other: (B, N, D) twice, (B, N, E) -> (B, N, E)."""
-    y: Tensor = t.loop("retention", q, k, v, decay)
-    return y
-
-
 def retained_token(
     t: Functions, state: Tensor, q: Tensor, k: Tensor, v: Tensor, decay: Tensor
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -298,7 +294,7 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         if t.decodes:
             (before,) = t.state("shift", (1, x.shape[-1]))
         else:
-            before = t.leaf("shift", shifted, x, title="Token shift")
+            before = t.leaf("shift", padded, x, options={"before": 1, "after": -1}, title="Token shift")
         share = Weight((uses, x.shape[-1]), "uniform")
         mixtures: Any = t.leaf(
             "mix", mixtures_of, x, before, weights=(share,), mixing="local", reads="2", reads_tokens=2
@@ -306,11 +302,6 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         if t.decodes:
             t.keep("shift", x, title="Token shift")
         return tuple(mixtures)
-
-
-def shifted(t: Functions, x: Tensor) -> Tensor:
-    """The token before each, zeros for the first: (B, N, D) -> (B, N, D)."""
-    return t.pad(x, 1, before=1, after=-1)
 
 
 def mixtures_of(t: Functions, x: Tensor, before: Tensor, share: Tensor) -> tuple[Tensor, ...]:
@@ -352,9 +343,7 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         d, mixing = place.dim, global_mixing(place.grid.total)
         for_k, for_v, for_r = self.mixed(t, x, uses=3)
         k, v = (t.linear(name, one, d, bias=False) for name, one in (("key", for_k), ("value", for_v)))
-        decay = t.leaf(
-            "decay", channel_decay, weights=(Weight((d,), Worked("recurrence:channel_decays", {"width": d})),)
-        )
+        decay = t.leaf("decay", minus_exp, weights=(Weight((d,), Worked("recurrence:channel_decays", {"width": d})),))
         first = Weight((d,), "zeros", "first")
         if t.decodes:
             past = t.state("state", (d,), (d,), (d,))  # numerator, denominator and largest exponent
@@ -362,7 +351,8 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
             y, *state = both
             t.keep("state", *state, starts=(0.0, 0.0, NOTHING_SEEN))
         else:
-            y = t.leaf("wkv", averaged, k, v, decay, weights=(first,), sequential=place.grid.total, **mixing)
+            facts = mixing | {"sequential": place.grid.total}
+            y = t.leaf("wkv", looped, k, v, decay, weights=(first,), options={"loop": "wkv"}, **facts)
         y = t.leaf("gate", sigmoid_gated, t.linear("receptance", for_r, d, bias=False), y)
         return t.linear("output", y, d, bias=False)
 
@@ -371,17 +361,6 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
             f"{place.grid.total:,} sequential steps per time mixing; what was read is carried in a state of "
             f"{4 * place.dim:,} numbers, the last token among them, whatever N is"
         )
-
-
-def channel_decay(t: Functions, weight: Tensor) -> Tensor:
-    """w = -exp(·): (D,)."""
-    return -weight.exp()
-
-
-def averaged(t: Functions, k: Tensor, v: Tensor, decay: Tensor, first: Tensor) -> Tensor:
-    """Keys, values (B, N, D), decays (D,) -> (B, N, D). The learned u weights the token itself."""
-    y: Tensor = t.loop("wkv", k, v, decay, first)
-    return y
 
 
 def averaged_token(t: Functions, *parts: Tensor) -> tuple[Tensor, ...]:

@@ -25,6 +25,7 @@ from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
 from xfcost.mechanisms.window import normalized
 from xfcost.program.attention import attend, compared_mask, fixed_mask, join_heads, split_heads
+from xfcost.program.functions import joined
 from xfcost.program.leaves import Distances, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -150,7 +151,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         if self.local_heads:
             inner = self.local_heads * width
             local = t.linear("local_qkv", x, 3 * inner, bias=bias, title="Q, K, V projections (local)")
-            y = t.leaf("join", heads_beside, self._local(t, local, place), y)
+            y = t.leaf("join", joined, self._local(t, local, place), y)
         return t.linear("out", join_heads(y), place.dim, bias=bias)
 
     def _routed(self, t: Operations, sides: Sequence[Tensor], v: Tensor, place: Place) -> Tensor:
@@ -299,8 +300,3 @@ def in_blocks(t: Functions, x: Tensor, *, block: int, before: int, more: int, af
     if any(sides):
         x = t.pad(x, 2, before=sides[0], after=sides[1])
     return x.unfold(2, (before + 1 + after) * block, block).permute(0, 2, 1, 4, 3)
-
-
-def heads_beside(t: Functions, local: Tensor, routed: Tensor) -> Tensor:
-    """Local heads before the routed ones: (B, H, N, K), (B, H', N, K) -> (B, H + H', N, K)."""
-    return t.cat([local, routed], 1)

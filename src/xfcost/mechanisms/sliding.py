@@ -13,18 +13,8 @@ from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Obse
 from xfcost.formulas.letters import grid_in_letters
 from xfcost.formulas.mixers import GroupedQueryMixer, NonCausalMixer
 from xfcost.ledger.matrices import AttentionCore, matrix
-from xfcost.program.attention import (
-    added,
-    attend,
-    fixed_mask,
-    grouped_heads,
-    grouped_product,
-    join_heads,
-    scaled_queries,
-    scores,
-    softmax,
-    split_heads,
-)
+from xfcost.program.attention import attend, fixed_mask, grouped_heads, join_heads, softmax, split_heads
+from xfcost.program.functions import added, joined, multiplied, overwritten, padded, product, scores
 from xfcost.program.leaves import KeyValueCache, Linear, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -89,7 +79,7 @@ def banded(t: Operations, qkv: Sequence[Tensor], global_kv: Sequence[Tensor], ba
     with_global = {"reads": band.reads_with_global, "reads_tokens": reads_tokens + g}
     first, entries = p * h * 3 * s, p * h * (3 * s + g)
     factor = {"factor": float(width) ** -0.5}
-    q = t.leaf("scale", scaled_queries, q, options=factor, symbol="", title="Scale queries 1/√d_k")
+    q = t.leaf("scale", multiplied, q, options=factor, symbol="", title="Scale queries 1/√d_k")
     core = AttentionCore(band.classes * band.blocks * h // band.shared, s * band.shared, 3 * s + g, width)
     facts = {"attention_entries": first, "matrix": matrix(first), "core": core, "pairs": band.pairs, "symbol": "QKᵀ"}
     options = {"side": s, "around": band.around, "shared": band.shared}
@@ -103,8 +93,8 @@ def banded(t: Operations, qkv: Sequence[Tensor], global_kv: Sequence[Tensor], ba
     x = t.leaf("mask", out_of_band, x, weights=band.mask, options=shared, symbol="mask", **local)
     if g:
         facts = {"attention_entries": p * h * g, "matrix": matrix(p * h * g, first), "pairs": band.global_pairs}
-        title, one = "Scores of global tokens as keys", {"shared": 1}
-        more = t.leaf("global_key_scores", scores, q, global_kv[0], options=one, title=title, **facts, **of_global)
+        title = "Scores of global tokens as keys"
+        more = t.leaf("global_key_scores", scores, q, global_kv[0], title=title, **facts, **of_global)
         facts = local | with_global | {"matrix": matrix(entries, entries), "title": "Join both kinds of scores"}
         x = t.leaf("join", beside_band, more, x, **facts)
     facts = content | with_global | {"matrix": matrix(entries, entries + p * h * g, saved=True), "symbol": "softmax"}
@@ -116,9 +106,7 @@ def banded(t: Operations, qkv: Sequence[Tensor], global_kv: Sequence[Tensor], ba
     if not g:
         return y
     title, weights = "Weighted sum of global tokens", x.narrow(-1, 0, g).flatten(3, 4)
-    more = t.leaf(
-        "global_key_weighted_sum", grouped_product, weights, global_kv[1], options=one, title=title, **of_global
-    )
+    more = t.leaf("global_key_weighted_sum", product, weights, global_kv[1], title=title, **of_global)
     return t.leaf("add", added, y, more, title="Add both sums")
 
 
@@ -182,22 +170,6 @@ def band_sum(
         return (weights @ values.mT).flatten(3, 4)
     sums = weights.flatten(4, 5) @ values.mT  # (B, H/J, R, C, J·S, K)
     return sums.unflatten(4, (shared, side)).movedim(4, 2).flatten(1, 2).flatten(3, 4)
-
-
-def zeros_behind(t: Functions, x: Tensor, *, count: Number) -> Tensor:
-    """(…, N, D) -> (…, N', D)."""
-    return t.pad(x, -2, after=count)
-
-
-def joined(t: Functions, first: Tensor, second: Tensor) -> Tensor:
-    """The tokens of both: (B, N, D), (B, M, D) -> (B, N + M, D)."""
-    return t.cat([first, second], 1)
-
-
-def overwritten(t: Functions, rows: Tensor, y: Tensor) -> Tensor:
-    """Replaces the first rows with those of the global tokens: (B, G, D), (B, P, D) -> (B, P, D)."""
-    special = rows.shape[1]
-    return t.cat([rows, y.narrow(1, special, y.shape[1] - special)], 1)
 
 
 # The mechanisms ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -340,7 +312,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         n, p, g, bias = place.grid.total, self.padded(place.grid), self.global_tokens, self.projection_bias
         if t.decodes:
             return t.linear("out", join_heads(self._of_one_token(t, x, place)), place.dim, bias=bias)
-        x = t.leaf("pad", zeros_behind, x, options={"count": p - n})
+        x = t.leaf("pad", padded, x, options={"after": p - n})
         q, k, v = grouped_heads(t, x, self, p)
         if not g:
             self._unused(t, x, place)
@@ -500,7 +472,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         n, g, bias = place.grid.tokens, place.grid.special, self.projection_bias
         p, b = self.padded(place.grid), self.block
         of_text, global_kv, of_global = self._projected(t, x, place)
-        of_text[0] = t.leaf("pad", zeros_behind, of_text[0], options={"count": p - n})
+        of_text[0] = t.leaf("pad", padded, of_text[0], options={"dim": 2, "after": p - n})
         band = Band(
             side=b,
             blocks=p // b,

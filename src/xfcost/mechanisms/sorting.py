@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from typing import Annotated, Any, ClassVar, Final
 
@@ -21,16 +22,8 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.mixers import ApproximatelyCausalMixer, CausalMixer
 from xfcost.ledger.matrices import matrix
-from xfcost.mechanisms.blockwise import zeros_after
-from xfcost.program.attention import (
-    attend,
-    fixed_mask,
-    grouped_product,
-    join_heads,
-    scores,
-    softmax,
-    split_heads,
-)
+from xfcost.program.attention import attend, fixed_mask, join_heads, softmax, split_heads
+from xfcost.program.functions import joined, later_masked, mean, padded, product, scores
 from xfcost.program.leaves import BucketOrder, Hash, SortLogits, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -121,16 +114,16 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         return Observed(unread=masked | {"scores": others})
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        n, inner, padded, bias = place.grid.total, self.inner(place.dim), self.padded(place.grid), self.projection_bias
-        if padded != n:
-            x = t.leaf("pad", zeros_after, x, options={"count": padded - n})
+        n, inner, places, bias = place.grid.total, self.inner(place.dim), self.padded(place.grid), self.projection_bias
+        if places != n:
+            x = t.leaf("pad", padded, x, options={"after": places - n})
         qk, v = (split_heads(t.linear(name, x, inner, bias=bias), self.heads) for name in ("query_key", "value"))
         y = (self._whole if self.fits_one_chunk(place.grid) else self._chunked)(t, qk, v, place)
         return t.linear("out", join_heads(y), place.dim, bias=bias).narrow(1, 0, n)
 
     def _whole(self, t: Operations, qk: Tensor, v: Tensor, place: Place) -> Tensor:
         """One chunk: full attention."""
-        x = t.leaf("scores", scores, qk, self._unit(t, qk), options={"shared": 1}, **self._score_facts(qk, place))
+        x = t.leaf("scores", scores, qk, self._unit(t, qk), **self._score_facts(qk, place))
         at = Weight(
             (qk.shape[2],), Worked("fixed_numbers:token_numbers", {"tokens": qk.shape[2]}), "at_N", learns=False
         )
@@ -147,7 +140,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         by_bucket = {"chunk": self.bucket}
         q = t.leaf("gather", gathered, qk, order, options=by_bucket)
         k = t.leaf("look_back", with_chunk_before, self._unit(t, q))
-        x = t.leaf("scores", scores, q, k, options={"shared": 1}, **self._score_facts(q, place))
+        x = t.leaf("scores", scores, q, k, **self._score_facts(q, place))
         del q, k  # copies for each round, no longer needed
         options = {"tokens": n if padded != n else None, "causal": bool(self.causal)}
         at_key = t.leaf("look_back", with_chunk_before, stands)
@@ -196,7 +189,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
 
     def _weighted_sum(self, t: Operations, x: Tensor, v: Tensor, place: Place) -> Tensor:
         facts = self._mixing(place) | {"content_dependent": True}
-        return t.leaf("weighted_sum", grouped_product, x, v, options={"shared": 1}, symbol="AV", **facts)
+        return t.leaf("weighted_sum", product, x, v, symbol="AV", **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
@@ -369,7 +362,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n, inner, u, b = place.grid.total, self.inner(place.dim), self.blocks(place.grid), self.block
         x = t.linear("qkv", x, 3 * inner, bias=self.projection_bias)
-        parts = t.leaf("pad", zeros_after, x, options={"count": u * b - n}).chunk(3, -1)
+        parts = t.leaf("pad", padded, x, options={"after": u * b - n}).chunk(3, -1)
         q, k, v = (split_heads(part, self.heads).unflatten(2, (u, b)) for part in parts)
         order = self._order(t, q, k)
         keys, values = (self._null_first(t, name, part) for name, part in (("null_keys", k), ("null_values", v)))
@@ -386,7 +379,8 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         core: dict[str, Any] = {"fused": place.fused, "pairs": None, "mixing": facts}
         core["other_entries"] = prod(order.shape[1:])  # the order of the blocks
         if self.sortcut is None:
-            k, v = t.leaf("beside", block_beside, sorted_k, k), t.leaf("beside", block_beside, sorted_v, v)
+            beside = partial(t.leaf, "beside", joined, options={"dim": 3})
+            k, v = beside(sorted_k, k), beside(sorted_v, v)
             y = attend(t, q, k, v, mask=self._mask(t, place.grid), **core).flatten(2, 3)
         else:
             y = attend(t, *(part.flatten(2, 3) for part in (q, sorted_k, sorted_v)), **core)
@@ -405,12 +399,12 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             weights = (Weight((u, 1), counts, "count_U1", learns=False),)
             queries = t.leaf("pool_queries", running_means, q, weights=weights, **of_all)
         else:
-            queries = t.leaf("pool", block_means, q, **of_block)
-        keys = t.leaf("pool", block_means, k, **of_block)
+            queries = t.leaf("pool", mean, q, options={"dim": 3}, **of_block)
+        keys = t.leaf("pool", mean, k, options={"dim": 3}, **of_block)
         mixing, between = self._global(u), self.heads * u * u
         entries = self.heads * u * (u + 1 if self.causal else u)
         facts = {"attention_entries": between, "matrix": matrix(between), "content_dependent": True} | mixing
-        x = t.leaf("sort_scores", scores, queries, keys, options={"shared": 1}, **facts)
+        x = t.leaf("sort_scores", scores, queries, keys, **facts)
         factor = float(width) ** -0.5
         # the first log-sum-exp of the iterations keeps them
         facts = mixing | {"matrix": matrix(entries, between, saved=not self.causal and bool(self.iterations))}
@@ -454,11 +448,6 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             yield "causal: rows of the sorting are balanced alone, a column's sum would run over later blocks"
 
 
-def block_means(t: Functions, x: Tensor) -> Tensor:
-    """The mean of each block: (B, H, U, T, K) -> (B, H, U, K)."""
-    return x.mean(3)
-
-
 def running_means(t: Functions, q: Tensor, counts: Tensor) -> Tensor:
     """The mean of all tokens up to the first of each block, for causality: (B, H, U, T, K) -> (B, H, U, K)."""
     total = q.flatten(2, 3).cumsum(2)
@@ -467,8 +456,7 @@ def running_means(t: Functions, q: Tensor, counts: Tensor) -> Tensor:
 
 def causal_logits(t: Functions, x: Tensor, *, factor: float) -> Tensor:
     """(B, H, U, U) -> (B, H, U, V): the null block scores 0; the block itself and later ones -∞."""
-    logits = t.pad(x * factor, -1, before=1)
-    return logits.masked_fill(t.later(logits), float("-inf"))
+    return later_masked(t, t.pad(x * factor, -1, before=1))
 
 
 def balanced(t: Functions, x: Tensor, *, iterations: int) -> Tensor:
@@ -489,8 +477,3 @@ def reordered(t: Functions, order: Tensor, x: Tensor, *, limit: int | None) -> T
     """Blocks in soft order, only the first `limit`: (B, H, U, V), (B, H, V, T, K) -> (B, H, U, T, K)."""
     order = order if limit is None else order.narrow(2, 0, limit)
     return (order @ x.flatten(3)).unflatten(3, x.shape[3:])
-
-
-def block_beside(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """The tokens of two blocks beside each other: (B, H, U, T, K) twice -> (B, H, U, 2T, K)."""
-    return t.cat([x, y], 3)

@@ -22,19 +22,9 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.mixers import CausalMixer
 from xfcost.ledger.matrices import AttentionCore, matrix
-from xfcost.mechanisms.blockwise import cut_blocks, zeros_after
-from xfcost.program.attention import (
-    added,
-    attend,
-    beside,
-    grouped_product,
-    in_place,
-    join_heads,
-    scaled_queries,
-    scores,
-    softmax,
-    split_heads,
-)
+from xfcost.mechanisms.blockwise import cut_blocks
+from xfcost.program.attention import attend, in_place, join_heads, softmax, split_heads
+from xfcost.program.functions import added, beside, multiplied, padded, product, scores
 from xfcost.program.leaves import IntervalMask, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -201,7 +191,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n, blocks, inner = place.grid.total, self.blocks(place.grid), self.inner(place.dim)
         x = t.linear("qkv", x, inner + 2 * self.key_inner(place.dim), bias=self.projection_bias)
-        x = t.leaf("pad", zeros_after, x, options={"count": blocks.padded - n})
+        x = t.leaf("pad", padded, x, options={"after": blocks.padded - n})
         if self.integration == "merged":
             y = self._merged(t, x, place, blocks)
         elif self.integration == "heads":  # the projection holds queries, keys and values of the first, then the second
@@ -280,7 +270,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             facts: dict[str, Any] = {"attention_entries": entries[factor], "matrix": matrix(entries[factor], alive)}
             facts["core"] = AttentionCore(groups * h, queries, read, keys // h, values // h)
             facts |= {"pairs": pairs[factor], "content_dependent": True} | mixing[factor]
-            z = parts[factor].leaf("scores", scores, split_heads(q, h), k, options={"shared": 1}, **facts)
+            z = parts[factor].leaf("scores", scores, split_heads(q, h), k, **facts)
             return parts[factor].run("mask", self._mask(factor, place.grid), z, **mixing[factor])
 
         def split(kv: Tensor) -> list[Tensor]:
@@ -289,7 +279,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         q, kv = x.split((keys, keys + values), -1)
         local_k, local_v = split(self._memory(t, kv, place, blocks))
         scale = {"factor": float(keys // h) ** -0.5}
-        q = t.leaf("scale", scaled_queries, q, options=scale, symbol="", title="Scale queries 1/√d_k")
+        q = t.leaf("scale", multiplied, q, options=scale, symbol="", title="Scale queries 1/√d_k")
         long_k, long_v = split(layout.keys(kv))
         local = scored("local", in_blocks(q, blocks), local_k, 0)
         long = scored("long", layout.queries(q), long_k, entries["local"])
@@ -301,10 +291,9 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         facts: dict[str, Any] = joint | {"content_dependent": True, "matrix": matrix(both, 2 * both, saved=True)}
         z = t.leaf("softmax", softmax, z, symbol="softmax", **facts)
         local, long = z.split((sizes["local"][2], sizes["long"][2]), -1)
-        weighed: dict[str, Any] = {"content_dependent": True, "options": {"shared": 1}}
-        y = parts["local"].leaf("weighted_sum", grouped_product, local, local_v, **weighed, **mixing["local"])
+        y = parts["local"].leaf("weighted_sum", product, local, local_v, content_dependent=True, **mixing["local"])
         long = layout.from_block(long)
-        more = parts["long"].leaf("weighted_sum", grouped_product, long, long_v, **weighed, **mixing["long"])
+        more = parts["long"].leaf("weighted_sum", product, long, long_v, content_dependent=True, **mixing["long"])
         return join_heads(t.leaf("add", added, y, layout.by_block(more))).flatten(1, 2)
 
     def layout(self, grid: Grid) -> Columns | Cells:

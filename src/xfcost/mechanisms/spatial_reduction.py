@@ -29,9 +29,9 @@ from xfcost.formulas.mixers import CausalMixer, NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend, compared_mask, join_heads, split_heads
 from xfcost.program.convolution import AdaptiveMean, Convolution, convolution, depthwise, in_rows, on_grid
+from xfcost.program.functions import multiplied, padded
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.residual import scaled
 from xfcost.program.symbolic import Tensor
 
 
@@ -141,7 +141,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         if self.pooled is not None:
             mean = AdaptiveMean(self.reduced(place.grid).sides)
             y = in_rows(t.run("pool", mean, on_grid(x, sides), **self._pooling(place.grid)))
-            y = t.norm("norm", t.linear("reduce", y, d, title="1×1 convolution", takes_input=True), "layer_norm")
+            y = t.norm("norm", t.linear("reduce", y, d, title="1×1 convolution"), "layer_norm")
             return t.act("act", y, "gelu")
         if self.reduction == 1:
             return x
@@ -295,7 +295,7 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         inner = kv.shape[-1]
         if padding := self.padding(grid):
             neutral = float("-inf") if self.function == "max" else 0.0
-            kv = t.leaf("pad", padded, kv, options={"count": padding, "value": neutral})
+            kv = t.leaf("pad", padded, kv, options={"dim": 2, "before": padding, "value": neutral})
         facts: dict[str, Any] = {"title": f"Compress keys and values ({self.function})", "reads_tokens": self.span}
         facts |= {"mixing": "local", "reads": "c" if self.span == self.compression else "κ"}
         if self.function == "conv":
@@ -332,11 +332,6 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
 def ended(t: Functions, token: Tensor, end: Tensor) -> Tensor:
     """Ends a block after the token? (N, 1), (M,) -> (N, M)."""
     return end > token
-
-
-def padded(t: Functions, x: Tensor, *, count: int, value: float) -> Tensor:
-    """`value` before the first token, neutral for a maximum or a sum: (B, 2, N, I) -> (B, 2, P, I)."""
-    return t.pad(x, 2, before=count, value=value)
 
 
 def window_means(t: Functions, x: Tensor, *, span: int, stride: int) -> Tensor:
@@ -408,7 +403,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         inner, grid = self.inner(place.dim), place.grid
         title = "Scale queries by the whole width, 1/√(h·d_k)"
         q = self._projected(t, "q", x, 1, place)
-        q = t.leaf("scale", scaled, q, options={"factor": float(inner) ** -0.5}, title=title, symbol="")
+        q = t.leaf("scale", multiplied, q, options={"factor": float(inner) ** -0.5}, title=title, symbol="")
         k, v = (self._projected(t, name, x, self.kv_stride, place) for name in ("k", "v"))
         reads = "N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}"
         heads = (split_heads(part, self.heads) for part in (q, k, v))

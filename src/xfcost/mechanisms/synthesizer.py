@@ -21,7 +21,8 @@ from xfcost.formulas.component import (
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import CausalMixer
 from xfcost.ledger.matrices import matrix
-from xfcost.program.attention import GLOBAL, grouped_product, join_heads, later_masked, softmax, split_heads
+from xfcost.program.attention import GLOBAL, join_heads, softmax, split_heads
+from xfcost.program.functions import later_masked, product, scores
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations, itself
 from xfcost.program.symbolic import Tensor
@@ -119,7 +120,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
             b, live = t.leaf("mask", later_masked, b, title="Mask", **facts), entries
         facts = mixing | {"matrix": matrix(entries, live, saved=alone or self.trainable), "symbol": "softmax"}
         b = t.leaf("softmax", softmax, b, title="Softmax", **facts)
-        y = t.leaf("weighted_sum", grouped_product, b, v, options={"shared": 1}, symbol="AV", **mixing)
+        y = t.leaf("weighted_sum", product, b, v, symbol="AV", **mixing)
         return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
 
     def _of_tokens(self, t: Operations, x: Tensor, place: Place, kept: dict[str, Any]) -> Tensor:
@@ -149,7 +150,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
             return t.leaf("synthesis", itself, weights=[table], title="Table of weights", bound=self.trainable, **facts)
         tables = [Weight((self.heads, n, self.rank or RANK), "low_rank", name) for name in ("left", "right")]
         facts |= {"bound": True, "matrix": matrix(self.heads * n * n)}
-        return t.leaf("synthesis", product, weights=tables, title="Weights R₁R₂ᵀ", **facts)
+        return t.leaf("synthesis", scores, weights=tables, title="Weights R₁R₂ᵀ", **facts)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
@@ -170,8 +171,3 @@ def per_head(t: Functions, x: Tensor, weight: Tensor, bias: Tensor | None = None
 def products(t: Functions, a: Tensor, b: Tensor) -> Tensor:
     """Each first factor times each second factor: (B, H, N, P), (B, H, N, Q) -> (B, H, N, P·Q)."""
     return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
-
-
-def product(t: Functions, left: Tensor, right: Tensor) -> Tensor:
-    """R₁R₂ᵀ: (H, N, R) twice -> (H, N, N)."""
-    return left @ right.mT

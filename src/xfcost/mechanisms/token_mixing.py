@@ -18,6 +18,7 @@ from xfcost.formulas.component import (
     Ratio,
     Width,
 )
+from xfcost.program.functions import multiplied
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -127,7 +128,7 @@ class Gmlp(StaticGlobalMixer, HiddenUnits, frozen=True, kw_only=True, tag="gmlp"
         # near 0 and 1 at first, so that a block starts as a plain feed-forward network (§2.1)
         v = t.norm("gate.norm", v, self.norm)
         v = over_tokens(t, "gate.spatial", v, place.grid.total, place, drawn=("near_zero", "ones"))
-        return t.linear("fc2", t.leaf("gate.multiply", gated, u, v), place.dim)
+        return t.linear("fc2", t.leaf("gate.multiply", multiplied, u, v), place.dim)
 
 
 def over_tokens(  # noqa: PLR0913 - a linear map, and how it is drawn
@@ -146,8 +147,3 @@ def over_tokens(  # noqa: PLR0913 - a linear map, and how it is drawn
 def mapped(t: Functions, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """W x + b: (B, N, D), (N', N) -> (B, N', D)."""
     return t.linear_map(x.transpose(1, 2), weight, bias).transpose(1, 2)
-
-
-def gated(t: Functions, u: Tensor, v: Tensor) -> Tensor:
-    """u ⊙ v: one half of the hidden units gates the other."""
-    return u * v

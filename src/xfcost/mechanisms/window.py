@@ -31,6 +31,7 @@ from xfcost.formulas.letters import Letter, grid_in_letters
 from xfcost.formulas.mixers import CausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend, fixed_mask, in_place, join_heads, split_heads
+from xfcost.program.functions import weighed
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -52,7 +53,7 @@ def scaled_cosine(t: Operations, q: Tensor, k: Tensor, heads: Number) -> tuple[T
     q, k = (t.leaf("cosine.normalize", normalized, x, title=title, symbol="q, k of length 1") for x in (q, k))
     logarithms = Weight((heads, 1), math.log(10))
     factor = t.leaf("cosine.temperature", temperature, weights=(logarithms,), title="Temperature 1/τ", symbol="")
-    return t.leaf("cosine.scale", scaled_heads, q, factor, title="Scale queries 1/τ", symbol="q/τ"), k
+    return t.leaf("cosine.scale", weighed, q, factor, title="Scale queries 1/τ", symbol="q/τ"), k
 
 
 def normalized(t: Functions, x: Tensor) -> Tensor:
@@ -63,11 +64,6 @@ def normalized(t: Functions, x: Tensor) -> Tensor:
 def temperature(t: Functions, logarithms: Tensor) -> Tensor:
     """1/τ of each head, at most 100: (H, 1)."""
     return logarithms.clamp(max=math.log(100)).exp()
-
-
-def scaled_heads(t: Functions, x: Tensor, factor: Tensor) -> Tensor:
-    """Each head times its factor: (B, G, H, T, K), (H, 1) -> (B, G, H, T, K)."""
-    return x * factor.unsqueeze(-1)
 
 
 # Relative position biases inside a window: a learned table, or a small network (Swin V2) ─────────────────────────────
@@ -247,11 +243,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if not self.key_bias and not self.projection_bias:
             raise ComponentError("key_bias", "projection_bias: false leaves out all biases; leave this out")
 
-    @property
-    def biased_output(self) -> bool:
-        """Has W_O a bias?"""
-        return self.projection_bias if self.output_bias is None else self.output_bias
-
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
 
@@ -299,7 +290,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             t, q, k, v, fused=place.fused, pairs=self.pairs(place.grid), mixing=mixing, bias=bias,
             scaled=self.score == "dot", mask=self._mask(t, cut) if self.shift else None,
         ))  # fmt: skip
-        out = t.linear("out", y, place.dim, bias=self.biased_output)
+        biased = self.projection_bias if self.output_bias is None else self.output_bias
+        out = t.linear("out", y, place.dim, bias=biased)
         return t.leaf("merge", merged, out, options={"cut": cut}, symbol="")
 
     def _projected(self, t: Operations, x: Tensor) -> tuple[Tensor, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from xfcost.formulas.component import Number
 from xfcost.formulas.mixers import GroupedQueryMixer
 from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
+from xfcost.program.functions import added, later_masked, multiplied, product, scores
 from xfcost.program.leaves import FusedAttention, Rotary, Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -106,13 +107,13 @@ def attend(  # noqa: PLR0913 - the options of the formula
         x = weights  # the mixed scores are let go
         weights = inside[1](x, matrix=matrix(entries, entries, saved=True), **facts)
         facts["content_dependent"] = True
-    return t.leaf("weighted_sum", grouped_product, weights, v, options={"shared": shared}, symbol="AV", **facts)
+    return t.leaf("weighted_sum", product, weights, v, options={"shared": shared}, symbol="AV", **facts)
 
 
 def _scaled(t: Operations, q: Tensor, factor: float | None) -> Tensor:
     if factor is None:
         return q
-    return t.leaf("scale", scaled_queries, q, options={"factor": factor}, symbol="", title="Scale queries 1/√d_k")
+    return t.leaf("scale", multiplied, q, options={"factor": factor}, symbol="", title="Scale queries 1/√d_k")
 
 
 def _masked_bias(
@@ -208,42 +209,6 @@ def _fused(
         first, sizes = 1, (groups, heads)
     parts = (part.flatten(first, first + 1) for part in (q, k, v))
     return t.run("attention", leaf, *parts, *given, **facts).unflatten(first, sizes)
-
-
-def scaled_queries(t: Functions, q: Tensor, *, factor: float) -> Tensor:
-    """q times a constant."""
-    return q * factor
-
-
-def scores(t: Functions, q: Tensor, k: Tensor, *, shared: Number) -> Tensor:
-    """QKᵀ: (…, H, N, K), (…, H/J, M, K) -> (…, H, N, M)."""
-    return grouped_product(t, q, k.mT, shared=shared)
-
-
-def grouped_product(t: Functions, x: Tensor, y: Tensor, *, shared: Number) -> Tensor:
-    """xy with J heads of x for each head of y: (B, H, N, M), (B, H/J, M, K) -> (B, H, N, K).
-
-    The J heads are stacked along the token axis, so that no key or value is repeated.
-    """
-    if shared == 1:
-        return x @ y
-    stacked = x.unflatten(1, (-1, shared)).flatten(2, 3)
-    return (stacked @ y).unflatten(2, (shared, -1)).flatten(1, 2)
-
-
-def added(t: Functions, x: Tensor, bias: Tensor) -> Tensor:
-    """x + bias."""
-    return x + bias
-
-
-def beside(t: Functions, *parts: Tensor) -> Tensor:
-    """Parts beside each other along the last axis."""
-    return t.cat(parts, -1)
-
-
-def later_masked(t: Functions, x: Tensor) -> Tensor:
-    """-∞ at keys after their query: (…, N, M)."""
-    return x.masked_fill(t.later(x), float("-inf"))
 
 
 def open_pairs(t: Functions, shut: Tensor) -> Tensor:

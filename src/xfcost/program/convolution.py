@@ -16,12 +16,12 @@ from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Shape, Symbolic, Tensor
 from xfcost.program.tape import Tape
 
-_TOKENS, _VOLUME = 3, 3
+TOKENS, _VOLUME = 3, 3
 
 
 def on_grid(x: Tensor, sides: Shape) -> Tensor:
     """Tokens on their grid, a view: (B, N, D) -> (B, D, *sides). An image (B, C, *sides) stays as it is."""
-    return x if x.dim() > _TOKENS else x.transpose(1, 2).unflatten(2, sides)
+    return x if x.dim() > TOKENS else x.transpose(1, 2).unflatten(2, sides)
 
 
 def in_rows(x: Tensor) -> Tensor:

@@ -143,9 +143,6 @@ class Operations:
         def of_memory(self, name: str, compute: Callable[[], tuple[Tensor, ...]], title: str) -> tuple[Tensor, ...]:
             """Keys and values of the encoder's output: `compute` gives them. A decode step finds them in a cache."""
 
-        def zeros_like(self, x: Tensor, *shape: Number) -> Tensor:
-            """Zeros of the type of x."""
-
         def repeats(self, count: Number) -> Iterator[int]:
             """The numbers of the turns of a loop around leaves."""
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 from xfcost.formulas.arithmetic import greater
 from xfcost.formulas.component import Number
 from xfcost.ledger.matrices import matrix
-from xfcost.program.attention import scaled_queries, scores, split_heads
+from xfcost.program.attention import split_heads
+from xfcost.program.functions import multiplied, scores
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -44,9 +45,9 @@ def position_scores(  # noqa: PLR0913 - what the formula is made of
     entries = heads * queries * distances
     r = split_heads(t.linear("r", encodings, inner, bias=False), heads)
     q = with_vector(t, "position_bias", q, share, row=1)
-    q = t.leaf("position_scale", scaled_queries, q, options={"factor": float(inner // heads) ** -0.5})
+    q = t.leaf("position_scale", multiplied, q, options={"factor": float(inner // heads) ** -0.5})
     x = t.leaf(
-        "position_scores", scores, split_heads(q, heads), r, options={"shared": 1}, heads=heads, content_dependent=True,
+        "position_scores", scores, split_heads(q, heads), r, heads=heads, content_dependent=True,
         attention_entries=0 if by_distance else entries, matrix=matrix(entries, saved=kept), **facts,
     )  # fmt: skip
     sizes = {"queries": queries, "keys": keys, "distances": distances, "step": step, "spare": spare}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from xfcost.formulas.component import (
     Component,
@@ -18,8 +18,9 @@ from xfcost.formulas.component import (
     SubLayer,
     single_token,
 )
+from xfcost.program.functions import added, average, beside, multiplied, overwritten
 from xfcost.program.leaves import Weight
-from xfcost.program.operations import Functions, Operations
+from xfcost.program.operations import Operations
 from xfcost.program.symbolic import Tensor
 from xfcost.program.tape import Tape
 
@@ -43,9 +44,9 @@ def in_residual(
         given = _norm(t, residual, read) if residual.place == "pre" else read
         y = t.component("inner", component, place, given, *memory)
         stream = component.skip(t, given, own, place) if onto is None else onto
-        y = t.leaf("residual_add", add, stream, _scaled(t, residual, y), role="add")
+        y = t.leaf("residual_add", added, stream, _scaled(t, residual, y), role="add")
         y = _norm(t, residual, y) if residual.place == "post" else y
-    return t.leaf("residual_rejoin", rejoined, y, x) if special else y
+    return t.leaf("residual_rejoin", overwritten, y, x) if special else y
 
 
 def branch(
@@ -66,27 +67,11 @@ def _scaled(t: Operations, residual: Residual, y: Tensor) -> Tensor:
         y = _norm(t, residual, y)
     if residual.layer_scale is not None:
         scale = Weight((y.shape[-1],), residual.layer_scale)
-        y = t.leaf("residual_layer_scale", scaled, y, weights=(scale,))
+        y = t.leaf("residual_layer_scale", multiplied, y, weights=(scale,))
     if residual.factor is not None:
         title = f"Scale by {residual.factor:g}"
-        y = t.leaf("residual_factor", scaled, y, options={"factor": residual.factor}, title=title)
+        y = t.leaf("residual_factor", multiplied, y, options={"factor": residual.factor}, title=title)
     return y
-
-
-def add(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """x + y."""
-    return x + y
-
-
-def scaled(t: Functions, x: Tensor, factor: Tensor | float) -> Tensor:
-    """x times a factor, the same for all tokens."""
-    return x * factor
-
-
-def rejoined(t: Functions, special: Tensor, x: Tensor) -> Tensor:
-    """Updated special tokens instead of the old ones: (B, E, D), (B, N, D) -> (B, N, D)."""
-    count = special.shape[1]
-    return t.cat([special, x.narrow(1, count, x.shape[1] - count)], 1)
 
 
 def component_rows(
@@ -143,7 +128,10 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
         return place.grid, 2 * place.dim if self.join == "concatenate" else place.dim
 
     def forward(self, t: Operations, x: Tensor, place: Place, second: Tensor | None = None) -> Tensor:
-        ends = {"concatenate": (concatenated, "Concatenate the two streams"), "mean": (mean, "Mean of the two streams")}
+        ends: Any = {
+            "concatenate": (beside, "Concatenate the two streams"),
+            "mean": (average, "Mean of the two streams"),
+        }
         function, title = ends[self.join]
         return t.leaf("join", function, x, x if second is None else second, title=title)
 
@@ -155,13 +143,3 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
             f"ordinary residuals keep at least the inputs of all sub-layers, {self.blocks}·2·N·d = "
             f"{self.blocks * saved:,}, and all that is inside them, attention matrices too"
         )
-
-
-def concatenated(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """(B, N, D) twice -> (B, N, 2D)."""
-    return t.cat([x, y], -1)
-
-
-def mean(t: Functions, x: Tensor, y: Tensor) -> Tensor:
-    """(x + y) / 2."""
-    return (x + y) * 0.5

@@ -387,15 +387,6 @@ class Tape(Operations):
         self.titles = titles
         return result
 
-    def leaving(self, component: Component, place: Place, *inputs: Any) -> Any:
-        """A tensor in the shape of what leaves a component."""
-        grid, width = component.out(place)
-        tokens = 1 if self.decodes else grid.special if component.special_tokens_only else grid.total
-        return self.made((self.batch, tokens, width), *inputs)
-
-    def zeros_like(self, x: Any, *shape: Number) -> Symbolic:
-        return self.filled(x, shape, 0.0)
-
     def repeats(self, count: Number) -> Iterator[int]:
         """In letters the first turn, and one that stands for all others."""
         if type(count) is int:
@@ -481,8 +472,7 @@ class Tape(Operations):
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
         once = bool(costs) and all(one.once for one in tensors)
-        stated = {"params": now.params, "once": once}
-        stated |= {"takes_input": now.takes_input or None}
+        stated = {"params": now.params, "once": once, "takes_input": now.takes_input}
         self.rows[path] = Operation(
             path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
         )
@@ -491,7 +481,7 @@ class Tape(Operations):
     def unused(self, name: str, leaf: Leaf, x: Any) -> None:
         aside = Tape()
         aside.titles = self.titles
-        aside.run(name, leaf, aside.input(*x.shape[1:]))
+        aside.run(name, leaf, aside.input(*x.shape[1:], raw=False))
         self.rows |= {path: without_work(row) for path, row in aside.rows.items()}
 
     def _remember(self, path: str, now: _Call, tensors: Iterable[Symbolic]) -> None:

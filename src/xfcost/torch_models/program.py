@@ -216,6 +216,7 @@ _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {
     **dict(leaves.ACTIVATIONS.items()),
     "softmax": partial(nn.Softmax, dim=-1),
     "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
     "tanh": nn.Tanh,
 }
 
@@ -336,7 +337,9 @@ class Maker(Tape):
         if self.inner is None:
             raise TypeError(f"{type(component).__name__} has no module of its own in a program")
         self._add(name, self.inner())
-        return self.leaving(component, place, *inputs)
+        grid, width = component.out(place)
+        tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
+        return self.made((self.batch, tokens, width), *inputs)
 
     def _add(self, name: str, leaf: nn.Module) -> None:
         *around, last = name.split(".")
@@ -364,9 +367,6 @@ class Runner(Operations):
         if isinstance(leaf, Absorbed | Function):
             options = leaf.options if isinstance(leaf, Absorbed) else leaf.of_call
         return self.module.get_submodule(name)(*inputs, **options)
-
-    def zeros_like(self, x: Any, *shape: Any) -> Any:
-        return x.new_zeros(shape)
 
     def repeats(self, count: Any) -> Iterator[int]:
         yield from range(count)

@@ -23,6 +23,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.residual_stream import ChangedRows, Joins, Matrices, Matrix, ResidualStream, StreamStep, SumCheck
 from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.program.convolution import TOKENS
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
@@ -31,7 +32,6 @@ from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.mixing.perturb import InputUnits, influences
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.residual_stream import rounding
-from xfcost.torch_models.shared.convolution import TOKENS, in_rows
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import on_device
@@ -296,7 +296,8 @@ class _Watch:
         return self
 
     def _keep(self, leaf: nn.Module, operands: Any, output: Tensor) -> None:
-        self.added = Added(*(in_rows(one) if one.dim() > TOKENS else one for one in (*operands, output)))
+        both = (one.flatten(2).transpose(1, 2) if one.dim() > TOKENS else one for one in (*operands, output))
+        self.added = Added(*both)
 
     def _taken(self) -> Added | None:
         """The operands of the latest residual add, once; None without one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,6 @@ from torch.nn import functional as F
 
 from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.torch_models.shared.leaves import drawn
-
-TOKENS: Final = 3
-
-
-def in_rows(x_BDYX: Tensor) -> Tensor:
-    """The inverse of `on_grid`: (B, D, Y, X) -> (B, N, D)."""
-    return x_BDYX.flatten(2).transpose(1, 2)
 
 
 class Convolution(nn.Module):
