@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Literal
 
 from xfcost.formulas.component import Component, Grid, Joining, Mixer, Number, Operation, Place, Residual, SubLayer
+from xfcost.ledger.kept import Kept
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -86,12 +86,8 @@ def component_rows(
     Rows of plain sizes are kept, as a model and its relatives have the same components again and again.
     """
     sizes = (place.dim, *place.grid.sides, *(place.memory.sides if place.memory else ()))
-    try:
-        if all(type(size) is int for size in sizes):  # letters are equal to the numbers that they stand for
-            return kept_rows(component, residual, place, decodes)
-    except TypeError:  # a list among its options has no hash
-        pass
-    return _rows(component, residual, place, decodes)
+    plain = all(type(size) is int for size in sizes)  # letters are equal to the numbers that they stand for
+    return (kept_rows if plain else _rows)(component, residual, place, decodes)
 
 
 def _rows(component: Component, residual: Joining, place: Place, decodes: bool) -> tuple[Operation, ...]:
@@ -103,7 +99,7 @@ def _rows(component: Component, residual: Joining, place: Place, decodes: bool) 
     return tuple(tape.rows.values())
 
 
-kept_rows = lru_cache(maxsize=2**12)(_rows)
+kept_rows = Kept(_rows)
 
 
 class TwoStreams(Program, frozen=True, kw_only=True, tag="two_streams"):

@@ -10,6 +10,7 @@ from xfcost.formulas.component import Component, Embed, Joining, Mixer, Place, R
 from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.execution import Logits, Mode
+from xfcost.ledger.kept import Kept
 from xfcost.ledger.units import number_text
 from xfcost.spec.architecture import MOST_BLOCKS, PROMPTED, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
@@ -67,6 +68,7 @@ def logits_of(spec: Spec, source: Source, mode: Mode, option: Logits | None) -> 
     return "all"
 
 
+@Kept
 def check_decoding(component: Component, place: Place, residual: Joining) -> None:
     """Raise ComponentError where a component or its residual has no decode step."""
     for _ in component.decoding(place):
