@@ -1,38 +1,28 @@
-"""Configurations per second of `xfcost find --vary` in one process, beside counting them one at a time.
+"""Configurations per second of `xfcost find --vary` in one process.
 
 Usage: python benchmarks/find.py
 
-CPU seconds with everything: reading the spec, counting its parts, adding, the budgets, the order and the front. Of
-every space a sample is also counted one configuration at a time, and its figures must be the same.
+CPU seconds with everything: reading the spec, counting, the budgets, the order and the front. Of the configurations
+that fit, some are counted by `analyze` too, and their figures must be the same.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import time
-from typing import Final
+from typing import Any, Final
 
-import numpy as np
+import xfcost
+from xfcost.counting.find.result import FindResult
+from xfcost.counting.find.search import value_text
 
-from xfcost.counting.devices import read_devices
-from xfcost.counting.find.costs import model_costs, totals
-from xfcost.counting.find.result import Question, figures_of
-from xfcost.counting.find.search import Varied, find_in_ranges
-from xfcost.counting.find.space import Builder
-from xfcost.counting.find.variables import read_variables
-from xfcost.ledger.budgets import read_budgets
-from xfcost.ledger.errors import XfcostError
-from xfcost.spec.load import load
-from xfcost.spec.run import Run
-
-SAMPLE: Final = 300
-# spec, run, devices, keys, budgets
+DRAWN: Final = 2000
+COMPARED: Final = 30
+# spec, run and budgets, keys
 SPACES: Final = (
     (
         "swin-t",
-        Run(size=(512, 512)),
-        None,
+        {"size": 512, "max_macs": "25G", "max_memory": "2GiB"},
         (
             "stages.each.dim=[96,192,384,768],[64,128,256,512],[48,96,192,384],[128,256,512,1024]",
             "stages.*.pattern.*.0.size=7,8,14,16",
@@ -44,12 +34,10 @@ SPACES: Final = (
             "head.classes=100,1000",
             "stages.0.pattern.*.0.heads=1,2,4",
         ),
-        {"macs": "25G", "memory": "2GiB"},
     ),
     (
         "vit",
-        Run(size=(512, 512)),
-        None,
+        {"size": 512, "max_macs": "25G", "max_memory": "2GiB"},
         (
             "stages.0.dim=192:1536:32",
             "stages.0.depth=1:48",
@@ -58,12 +46,10 @@ SPACES: Final = (
             "embed.0.size=8,16,32",
             "head.classes=10,100,1000,21841",
         ),
-        {"macs": "25G", "memory": "2GiB"},
     ),
     (
         "llama3-8b",
-        Run(tokens=(131072,), mode="decode", dtype="bfloat16", attention="fused", batch=8),
-        "h100-sxmx8",
+        {"N": 131072, "mode": "decode", "batch": 8, "on": "h100-sxmx8", "max_params": "10B", "max_seconds": "10ms"},
         (
             "stages.0.dim=1024:8192:256",
             "stages.0.depth=8:80:2",
@@ -72,12 +58,10 @@ SPACES: Final = (
             "stages.0.block.1.hidden=4096:28672:2048",
             "input.vocabulary=32000,64000,128256",
         ),
-        {"params": "10B", "memory": "80GB", "seconds": "10ms"},
     ),
     (
         "resnet-50",
-        Run(),
-        None,
+        {"max_macs": "5G"},
         (
             "stages.0.blocks.1.repeat=1:8",
             "stages.1.blocks.1.repeat=1:12",
@@ -86,55 +70,35 @@ SPACES: Final = (
             "head.classes=10,100,1000",
             "input.size=192:256:32",
         ),
-        {"macs": "5G"},
     ),
 )
 
 
 def main() -> None:
     """Print the table of docs/benchmarks.md."""
-    print("| spec | keys | configurations | not refused | CPU s | per second | one at a time | times as fast |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, run, devices, keys, budgets in SPACES:
-        varied = Varied(name, (), read_variables(keys))
-        question = Question(read_budgets(budgets))
+    print("| spec | keys | configurations | drawn | valid | CPU s | per second |")
+    print("|---|---|---|---|---|---|---|")
+    for name, options, keys in SPACES:
         start = time.process_time()
-        found = find_in_ranges(varied, run._replace(on=read_devices(devices) if devices else None), question)
+        found = xfcost.find(name, vary=keys, limit=DRAWN, top=DRAWN, **options)
         seconds = time.process_time() - start
-        alone = SAMPLE / checked(varied, run)
-        rate = found.searched / seconds
-        valid = f"{found.searched - found.refused:,}"
-        cells = (name, len(keys), f"{found.searched:,}", valid, f"{seconds:.2f}", f"{rate:,.0f}", f"{alone:,.0f}")
-        print(f"| {' | '.join(map(str, cells))} | {rate / alone:,.0f} |")
+        counts = (found.space, found.searched, found.searched - found.refused)
+        texts = (*(f"{count:,}" for count in counts), f"{seconds:.2f}", f"{found.searched / seconds:,.0f}")
+        print(f"| {name} | {len(keys)} | {' | '.join(texts)} |")
+        compare(name, options, found)
 
 
-def checked(varied: Varied, run: Run) -> float:
-    """Count a sample one configuration at a time: the seconds; a difference ends the benchmark."""
-    dtype = run.dtype or "float32"
-    on = read_devices("a100-sxm-80")
-    draw = random.Random(0)  # noqa: S311 - no secret
-    drawn = [tuple(draw.randrange(size) for size in varied.sizes) for _ in range(SAMPLE)]
-    start, alone = time.process_time(), []
-    for one in drawn:
-        texts = [
-            f"{variable.key}={json.dumps(variable.values[number])}"
-            for variable, number in zip(varied.variables, one, strict=True)
-        ]
-        try:
-            alone.append(figures_of(totals(model_costs(load(varied.name, texts), run), dtype, on)))
-        except XfcostError:
-            alone.append(None)
-    seconds = time.process_time() - start
-    space = Builder(load(varied.name), run, list(enumerate(varied.variables)), varied.sizes).space()
-    for one, counted in zip(drawn, alone, strict=True):
-        costs, reasons = space.terms.at([np.array([number]) for number in one])
-        if (counted is None) != bool(reasons[0]):
-            raise SystemExit(f"{varied.name} {one}: refused in one way and not in the other")
-        if counted is not None:
-            for name, value in figures_of(totals(costs, dtype, on)).items():
-                if value.item(0) != counted[name]:
-                    raise SystemExit(f"{varied.name} {one}: {name} differs")
-    return seconds
+def compare(name: str, options: dict[str, Any], found: FindResult) -> None:
+    """End the benchmark where `analyze` gives other figures."""
+    run = {key: value for key, value in options.items() if not key.startswith("max_")}
+    for row in random.Random(0).sample(found.rows, min(len(found.rows), COMPARED)):  # noqa: S311 - no secret
+        texts = [f"{key}={value_text(value)}" for key, value in zip(found.keys, row.values, strict=True)]
+        ledger = xfcost.analyze(name, settings=texts, trace=False, **run)
+        figures = {quantity: ledger.total(quantity) for quantity in ("params", "macs", "flops")}
+        if ledger.on is not None:
+            figures |= {"memory": ledger.on.memory.needed, "seconds": ledger.on.seconds}
+        if any(row.figures[quantity] != value for quantity, value in figures.items()):
+            raise SystemExit(f"{row.name}: {figures} are not {row.figures}")
 
 
 if __name__ == "__main__":

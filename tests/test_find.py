@@ -5,7 +5,6 @@ import json
 import random
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,18 +12,13 @@ from hypothesis import strategies as st
 import xfcost
 from helpers import table_of, xf
 from xfcost.counting.devices import read_devices
-from xfcost.counting.find.costs import Costs, totals
-from xfcost.counting.find.result import QUANTITIES, Question, figures_of
-from xfcost.counting.find.search import FindPart, NumberedReasons, merged, selected
-from xfcost.counting.find.space import Builder
-from xfcost.counting.find.variables import read_variables
+from xfcost.counting.find.result import QUANTITIES, Question
+from xfcost.counting.find.selection import FindPart, merged, reason, selected
 from xfcost.ledger.budgets import Budget, inference_memory, read_budgets
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import SpecError, UsageError, combined
 from xfcost.report.find import document, short_keys
 from xfcost.report.find_figure import find_bytes
-from xfcost.spec.load import load
-from xfcost.spec.run import Run
 
 SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0")
 
@@ -103,10 +97,15 @@ FIGURES = st.lists(
 )
 
 
+REASONS = ("", "the width 8 is too small", "--N 5: no")
+
+
 def answer(rows, question, first=0):
-    params, macs, attention, refused = (np.array(column) for column in zip(*rows, strict=True))
-    counted = totals(Costs(params, macs, macs, 4 * params, np.zeros_like(params), attention=attention), "float32")
-    return selected(counted, NumberedReasons(refused, ["", "one", "two"]), lambda place: first + place, question)
+    models = (
+        REASONS[refused] or {"params": params, "macs": macs, "memory": 4 * params + attention}
+        for params, macs, attention, refused in rows
+    )
+    return selected(enumerate(models, first), question)
 
 
 @given(FIGURES, st.integers(1, 5), st.booleans(), st.integers(0, 40))
@@ -128,32 +127,40 @@ def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
     best = {(row[1], row[2]) for row in fits if not beaten(row)}
     assert {(one.figures["params"], one.figures["macs"]) for one in part.front} == best
     assert len(part.front) == len(best)
-    assert sorted(part.cloud) == sorted((row[1], row[2]) for row in fits)
-    assert part.over[0][0] == sum(row[2] > 5 for row in valid)
+    assert sorted(one.number for one in part.drawn) == [row[0] for row in fits]
+    assert part.over[0].models == sum(row[2] > 5 for row in valid)
     alone = [row for row in valid if row[2] > 5 and 4 * row[1] + row[3] <= 40]
-    assert part.over[0][1] == len(alone)
-    assert (part.over[0][2] is None) == (not alone)
+    assert part.over[0].alone == len(alone)
+    assert (part.over[0].nearest is None) == (not alone)
     if alone:
-        assert part.over[0][2].figures["macs"] == min(row[2] for row in alone)
-    assert part.reasons == {
-        word: count for n, word in ((1, "one"), (2, "two")) if (count := sum(row[3] == n for row in rows))
-    }
+        assert part.over[0].nearest.figures["macs"] == min(row[2] for row in alone)
+    refused = {one.reason: (one.number, one.models) for one in part.refused.values()}
+    by_reason = {text: [n for n, row in enumerate(rows) if REASONS[row[3]] == text] for text in REASONS[1:]}
+    assert refused == {text: (places[0], len(places)) for text, places in by_reason.items() if places}
     pieces = [(rows[:cut], 0), (rows[cut:], len(rows[:cut]))]
     for order in (pieces, pieces[::-1]):
         whole = FindPart()
         for piece, first in order:
             if piece:
                 whole = merged(whole, answer(piece, question, first), question)
-        assert whole._replace(cloud=()) == part._replace(cloud=())
+        assert whole == part
 
 
-def test_larger_than_int64_is_exact():
-    huge = np.array([2**70, 2**70 + 1, 2**70 - 1], dtype=object)
-    small = np.array([1, 1, 1], dtype=object)
-    counted = totals(Costs(huge, huge, huge, small, small, attention=small), "float32")
-    part = selected(counted, NumberedReasons(np.zeros(3, int), [""]), int, Question((Budget("macs", 2**70),), top=2))
-    assert [one.figures["params"] for one in part.first] == [2**70, 2**70 - 1]
-    assert part.over[0][2].figures["macs"] == 2**70 + 1
+def test_reasons_that_differ_in_numbers_are_one():
+    texts = (
+        "size: 14 does not divide 512×512; it could be 1, 2, 4, …",
+        "size: 7 does not divide 2,048; it could be 1, 2",
+    )
+    parts = [selected([(place, text)], Question()) for place, text in enumerate(texts)]
+    for order in (parts, parts[::-1]):
+        (one,) = merged(*order, Question()).refused.values()
+        assert one == (0, texts[0], 2)
+
+
+def test_of_several_errors_the_first_is_the_reason():
+    several = combined(SpecError(f"x.yaml:{line} depth: no", ("x.yaml", line), ("depth",)) for line in (7, 3))
+    assert reason(several) == "depth: no"
+    assert reason(UsageError("--N 5: no")) == "--N 5: no"
 
 
 # Reports ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -234,31 +241,27 @@ def test_the_bound_and_the_memory_are_those_of_analyze(mode, options):
 
 
 SPACES = {
-    "gpt2": (["stages.0.dim=768,1024", "stages.0.depth=2:12:2", "**.heads=8,16"], Run(mode="decode", batch=8)),
-    "llama3-8b": (["stages.0.depth=8:32:8", "stages.0.block.0.kv_heads=1,8"], Run(tokens=(4096,), batch=2)),
-    "swin-t": (["stages.2.depth=2:18:4", "stages.*.pattern.*.0.size=7,8"], Run(size=(256, 256))),
+    "gpt2": (
+        {"stages.0.dim": [768, 1024], "stages.0.depth": range(2, 13, 2), "**.heads": [8, 16]},
+        {"mode": "decode", "batch": 8},
+    ),
+    "llama3-8b": (
+        {"stages.0.depth": range(8, 33, 8), "stages.0.block.0.kv_heads": [1, 8]},
+        {"N": 4096, "batch": 2},
+    ),
+    "swin-t": ({"stages.2.depth": range(2, 19, 4), "stages.*.pattern.*.0.size": [7, 8]}, {"size": 256}),
 }
 
 
 @pytest.mark.parametrize("name", SPACES)
 def test_ranges_have_the_bound_of_analyze(name):
-    keys, run = SPACES[name]
-    variables, on, dtype = read_variables(keys), read_devices(DEVICE), "bfloat16"
-    run = run._replace(dtype=dtype, attention="fused")
-    sizes = tuple(len(variable.values) for variable in variables)
-    space = Builder(load(name), run, list(enumerate(variables)), sizes).space()
-    draw = random.Random(name)  # noqa: S311 - no secret
-    drawn = [tuple(draw.randrange(size) for size in sizes) for _ in range(6)]
-    costs, reasons = space.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
-    assert not reasons.any()
-    seconds = figures_of(totals(costs, dtype, on))["seconds"]
-    for at, one in enumerate(drawn):
-        texts = [f"{v.key}={json.dumps(v.values[n])}" for v, n in zip(variables, one, strict=True)]
-        ledger = xfcost.analyze(
-            name, settings=texts, trace=False, mode=run.mode, batch=run.batch, dtype=dtype, attention="fused",
-            N=run.tokens and run.tokens[0], size=run.size, on=DEVICE,
-        )  # fmt: skip
-        assert seconds[at] == ledger.on.seconds
+    vary, options = SPACES[name]
+    options = options | {"dtype": "bfloat16", "attention": "fused", "on": DEVICE}
+    found = xfcost.find(name, vary=vary, top=100, **options)
+    assert found.fits == found.space
+    for row in random.Random(name).sample(found.rows, 6):  # noqa: S311 - no secret
+        texts = [f"{key}={value}" for key, value in zip(found.keys, row.values, strict=True)]
+        assert row.figures["seconds"] == xfcost.analyze(name, settings=texts, trace=False, **options).on.seconds
 
 
 def test_what_does_not_fit_in_memory_is_left_out():

@@ -5,19 +5,16 @@ import math
 import random
 from contextlib import suppress
 
-import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
-from xfcost.counting.find import space
-from xfcost.counting.find.costs import Costs
+from xfcost.counting.find import search, selection
+from xfcost.counting.find.costs import Costs, model_costs
 from xfcost.counting.find.result import Question
 from xfcost.counting.find.search import FindProgress, Varied, find_in_ranges, value_text
-from xfcost.counting.find.space import Builder
-from xfcost.counting.find.variables import Variable, read_variables
+from xfcost.counting.find.variables import Variable, VariedSpec, read_variables
 from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -75,17 +72,15 @@ def alone(name, texts, run):
 
 
 def check(name, variables, run, draw, number=6):
-    """Configurations drawn from the space are those that are counted alone."""
-    sizes = tuple(len(variable.values) for variable in variables)
-    built = Builder(load(name), run, list(enumerate(variables)), sizes).space()
-    drawn = [tuple(draw.randrange(size) for size in sizes) for _ in range(number)]
-    costs, reasons = built.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
-    for at, one in enumerate(drawn):
-        texts = [f"{v.key}={json.dumps(v.values[n])}" for v, n in zip(variables, one, strict=True)]
-        counted = alone(name, texts, run)
-        assert (counted is None) == bool(reasons[at]), (name, texts, built.reasons[reasons[at]])
-        if counted is not None:
-            assert Costs(*(int(column[at]) for column in costs)) == counted, (name, texts)
+    """Configurations drawn from the space, one after another in the same data, are those that are counted alone."""
+    spec = VariedSpec(load(name), {}, {one.key: one.values[0] for one in variables})
+    for _ in range(number):
+        values = {one.key: draw.choice(one.values) for one in variables}
+        texts = [f"{key}={json.dumps(value)}" for key, value in values.items()]
+        counted = None
+        with suppress(XfcostError):
+            counted = model_costs(spec.at(values), run)
+        assert counted == alone(name, texts, run), texts
 
 
 RUNS = st.fixed_dictionaries(
@@ -181,6 +176,23 @@ def test_lists_and_blocks_are_values_too():
     assert by_text.fits == 2
 
 
+def test_a_key_that_leads_nowhere_in_some_lists_refuses_these():
+    blocks = [[{"kind": "full", "heads": 6}, {"kind": "mlp"}], [{"kind": "mlp"}]]
+    found = xfcost.find("vit", vary={"**.heads": [6, 3], "stages.0.block": blocks, "stages.0.depth": [1, 2]})
+    assert (found.fits, found.refused) == (4, 4)
+    assert found.left_out[0].reason == "--vary **.heads: nothing in the spec is at **.heads"
+    assert blocks[0][0]["heads"] == 6  # the caller's list is as it was
+    with pytest.raises(UsageError, match=r"--vary \*\*\.heads: nothing in the spec"):
+        xfcost.find("vit", vary={"**.heads": [3, 6], "stages.0.block": blocks[1:]})
+
+
+def test_a_key_inside_another_is_written_first():
+    vary = {"residual.layer_scale": [0.1, 1e-6], "residual": ["none"]}
+    found = xfcost.find("vit", vary=vary)
+    (without,) = xfcost.find("vit", vary={"residual": ["none"]}).rows
+    assert [row.figures for row in found.rows] == [without.figures] * 2
+
+
 def test_refusals_are_counted_with_their_reasons():
     found = xfcost.find("vit", vary={"**.heads": [5, 6, 7], "stages.0.depth": [0, 1]})
     assert (found.searched, found.fits, found.refused) == (6, 1, 5)
@@ -203,21 +215,26 @@ def test_a_sample_is_always_the_same_and_of_the_space():
 
 
 def test_other_processes_and_chunks_find_the_same(monkeypatch):
-    from xfcost.counting.find import search
-
-    varied = Varied(("vit",), (), read_variables(["stages.0.depth=1:24", "**.ratio=1:8", "**.heads=3,5,6"]))
-    question = Question(read_budgets({"macs": "3G", "memory": "90MiB"}), "memory", descending=False, top=5)
+    varied = Varied(("vit",), read_variables(["stages.0.depth=1:24", "**.ratio=1:8", "**.heads=3,5,6"]))
+    question = Question(read_budgets({"macs": "3G", "memory": "90MiB"}), "memory", descending=False, top=1000)
+    every = find_in_ranges(varied, Run(), question)
+    in_order = sorted(every.rows, key=lambda row: row.values)
+    assert every.cloud == tuple((row.figures["params"], row.figures["macs"]) for row in in_order)
+    monkeypatch.setattr(selection, "_DRAWN", 7)
+    question = question._replace(top=5)
     whole = find_in_ranges(varied, Run(), question)
+    assert len(whole.cloud) == 7
+    assert set(whole.cloud) < set(every.cloud)
     monkeypatch.setattr(search, "_CHUNK", 37)
     seen = []
     parts = find_in_ranges(
         varied, Run(), question, progress=FindProgress(done=lambda done, total: seen.append((done, total)))
     )
-    assert msgspec.structs.replace(parts, cloud=()) == msgspec.structs.replace(whole, cloud=())
+    assert parts == whole
     assert seen[-1] == (576, 576)
     assert len(seen) == math.ceil(576 / 37)
     backwards = find_in_ranges(varied, Run(), question, mapper=lambda work, chunks: map(work, reversed(list(chunks))))
-    assert msgspec.structs.replace(backwards, cloud=()) == msgspec.structs.replace(whole, cloud=())
+    assert backwards == whole
 
 
 def test_processes():
@@ -274,15 +291,6 @@ def test_a_long_search_says_how_long_and_a_short_one_nothing(times, done, of, to
     for number in done:
         expected.done(number, of)
     assert said == told
-
-
-def test_a_part_that_is_counted_often_says_so(monkeypatch):
-    monkeypatch.setattr(space, "_MANY", 5)
-    said = []
-    varied = Varied(("vit",), (), read_variables(["stages.0.dim=192,384", "**.heads=3,4,6"]))
-    find_in_ranges(varied, Run(), Question(), progress=FindProgress(said.append))
-    part = "6 combinations of stages.0.dim, **.heads in one part of the model are counted one by one"
-    assert said == ["6 configurations of 2 keys", part]
 
 
 # Dense in bfloat16; a preset; experts in MXFP4; FP8, whose products are faster; INT4; windows, whose keys are fewer.

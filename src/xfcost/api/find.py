@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.accounts import settings_texts, spec_name
@@ -16,8 +16,7 @@ from xfcost.api.runs import make_run, refuse, taken_budgets
 from xfcost.api.systems import at_batch, kind_of, open_systems, start
 from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
 from xfcost.counting.find.search import (
-    Chunk,
-    FindPart,
+    MOST_CONFIGURATIONS,
     FindProgress,
     Mapper,
     Varied,
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _MOST_TOP: Final = 100_000
-_MOST_LIMIT: Final = 10**12
-# Systems that a search keeps: a module is counted once for all N.
-_KEPT: Final = 256
 
 
 class FindOptions(RunOptions, SettingsOption, BudgetOptions, SearchOptions, total=False):
@@ -119,24 +115,25 @@ def answer(
     tokens = next((variable.values for variable in variables if variable.key == "N"), ())
     runs = [run._replace(tokens=(one,)) for one in tokens] or [run]
 
-    @lru_cache(_KEPT)
-    def first(name: str, texts: tuple[str, ...]) -> System:
-        (system,) = open_systems([name], given | {"settings": texts, "on": run.on}, progress.said, counted=True)
+    @cache
+    def first(name: str) -> System:
+        """With its own batch: a module is counted once for all N."""
+        (system,) = open_systems([name], given | {"settings": settings, "on": run.on}, progress.said, counted=True)
         return system
 
-    @lru_cache(_KEPT)
-    def opened(name: str, texts: tuple[str, ...], batch: int) -> System:
-        system = at_batch(first(name, texts), batch)
+    @cache
+    def opened(name: str, batch: int) -> System:
+        system = at_batch(first(name), batch)
         start(system, runs, mixing=False, strict=False, progress=progress.said)
         return system
 
     limit = given["limit"]
     if limit is not None:
-        limit = whole_number("--limit", limit, least=1, most=_MOST_LIMIT, example="1M")
-    run = with_defaults(run, [kind_of(first(name, settings), run) for name in names])
+        limit = whole_number("--limit", limit, least=1, most=MOST_CONFIGURATIONS, example="1M")
+    run = with_defaults(run, [kind_of(first(name), run) for name in names])
     if len(names) > 1:
         variables = (Variable(PRESET, tuple(names)), *variables)
-    varied = Varied(tuple(names), settings, variables, opened)
+    varied = Varied(tuple(names), variables, opened)
     with _mapper(jobs, scheduler) as mapper:
         return find_in_ranges(varied, run, question, limit, mapper, progress)
 
@@ -165,13 +162,9 @@ def _mapper(jobs: int, scheduler: str | None) -> Iterator[Mapper]:
         with closing(Cluster(scheduler)) as cluster:
             yield cluster.each
     elif jobs > 1:
-        yield lambda work, chunks: _side_by_side(jobs, work, chunks)
+        from joblib import Parallel, delayed
+
+        parallel = Parallel(n_jobs=jobs, return_as="generator")
+        yield lambda work, chunks: parallel(delayed(work)(chunk) for chunk in chunks)
     else:
         yield map
-
-
-def _side_by_side(jobs: int, work: Callable[[Chunk], FindPart], chunks: Iterable[Chunk]) -> Iterator[FindPart]:
-    from joblib import Parallel, delayed
-
-    answers: Iterator[FindPart] = Parallel(n_jobs=jobs, return_as="generator")(delayed(work)(chunk) for chunk in chunks)
-    return answers

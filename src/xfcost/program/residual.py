@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
 from xfcost.formulas.component import (
@@ -18,6 +17,7 @@ from xfcost.formulas.component import (
     SubLayer,
     single_token,
 )
+from xfcost.ledger.kept import Kept
 from xfcost.program.functions import added, average, beside, multiplied, overwritten
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Operations
@@ -86,12 +86,8 @@ def component_rows(
         ComponentError: the component has no decode step.
     """
     sizes = (place.dim, *place.grid.sides, *(place.memory.sides if place.memory else ()))
-    try:
-        if all(type(size) is int for size in sizes):  # letters are equal to the numbers that they stand for
-            return kept_rows(component, place, residual, decodes)
-    except TypeError:  # a list among its options has no hash
-        pass
-    return _rows(component, place, residual, decodes)
+    plain = all(type(size) is int for size in sizes)  # letters are equal to the numbers that they stand for
+    return (kept_rows if plain else _rows)(component, place, residual, decodes)
 
 
 def _rows(component: Component, place: Place, residual: Joining | None, decodes: bool) -> tuple[Operation, ...]:
@@ -108,7 +104,7 @@ def _rows(component: Component, place: Place, residual: Joining | None, decodes:
     return tuple(tape.rows.values())
 
 
-kept_rows = lru_cache(maxsize=2**12)(_rows)
+kept_rows = Kept(_rows)
 
 
 class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):

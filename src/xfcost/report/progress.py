@@ -127,7 +127,7 @@ class SearchTime:
     def done(self, done: int, total: int) -> None:
         """So many configurations of all."""
         now = self._clock()
-        if self._first is None:  # the tables are built before; they say nothing about the rate
+        if self._first is None:  # they also filled the caches, and say nothing about the rate
             self._first = now, done
             return
         since, before = self._first

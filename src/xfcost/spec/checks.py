@@ -10,6 +10,7 @@ from xfcost.formulas.component import Component, Embed, Joining, Place, Residual
 from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.execution import Logits, Mode
+from xfcost.ledger.kept import Kept
 from xfcost.ledger.units import number_text
 from xfcost.program.tape import Tape
 from xfcost.spec.architecture import MOST_BLOCKS, PROMPTED, Part, Stream
@@ -68,6 +69,7 @@ def logits_of(spec: Spec, source: Source, mode: Mode, option: Logits | None) -> 
     return "all"
 
 
+@Kept
 def check_decoding(component: Component, place: Place, residual: Joining) -> None:
     """Raise ComponentError where a component or its residual has no decode step."""
     component.check_decodes(place)

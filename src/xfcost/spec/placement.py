@@ -178,7 +178,7 @@ def place(loaded: Loaded, run: Run) -> Architecture:
 
 
 class Placement:
-    """The steps that place a spec in one run. Each can be run alone: `counting/find` runs the one that changes."""
+    """The steps that place a spec in one run."""
 
     def __init__(self, loaded: Loaded, run: Run, chosen: Chosen) -> None:
         self.loaded, self.spec, self.source, self.run = loaded, loaded.spec, loaded.source, run

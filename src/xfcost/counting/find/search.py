@@ -1,34 +1,20 @@
-"""Which configurations of a spec's keys fit, and which presets: over arrays, a chunk at a time."""
+"""Which configurations of a spec's keys fit, counted one after another, and which presets."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from itertools import product
-from math import ceil, prod
+from itertools import islice, product
+from math import prod
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
-from xfcost.counting.find.costs import (
-    Costs,
-    ModelTotals,
-    Term,
-    check_asked,
-    exact_array,
-    joined,
-    ledger_costs,
-    model_costs,
-    most_bytes,
-    totals,
-)
+from xfcost.counting.find.costs import Costs, check_asked, ledger_costs, model_costs, totals
 from xfcost.counting.find.result import (
     FindResult,
     FoundModel,
-    LeftOut,
     NotFitting,
     Question,
     checked_on,
@@ -36,258 +22,107 @@ from xfcost.counting.find.result import (
     limited,
     without_time,
 )
-from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
-from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, is_structural
-from xfcost.counting.on_devices import FLOPS_PER_MAC
+from xfcost.counting.find.selection import Candidate, FindPart, left_out, merged, reason, selected
+from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, VariedSpec, is_structural
 from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger import units
-from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import ImageInput, Spec
 from xfcost.spec.inputs import takes_images
-from xfcost.spec.load import expanded, is_path, load, preset_files
+from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
 from xfcost.spec.models import models
 from xfcost.spec.run import Run, chosen_for, weights_of, with_defaults
 
-Array = Any
-# Models of a part, and of the whole search, that are drawn in addition to the front.
-_DRAWN: Final = 500
-_MOST_DRAWN: Final = 4000
+MOST_CONFIGURATIONS: Final = 10**9
+# Combinations of N and batch: systems without a spec are counted in each of them before the search begins.
+_MOST_RUNS: Final = 10_000
+_CHUNK: Final = 2**8
 
 
-class Candidate(NamedTuple):
-    """A model among all that are searched."""
-
-    number: int
-    """Its place in the search."""
-    figures: dict[str, Any]
-
-
-class FindPart(NamedTuple):
-    """What a part of the search found."""
-
-    searched: int = 0
-    fits: int = 0
-    first: tuple[Candidate, ...] = ()
-    front: tuple[Candidate, ...] = ()
-    cloud: tuple[tuple[Any, Any], ...] = ()
-    """Of some that fit: both quantities of the front."""
-    over: tuple[tuple[int, int, Candidate | None], ...] = ()
-    """Of every budget: how many are over it, how many over it alone, and the nearest of these."""
-    reasons: Counter[str] = Counter()  # noqa: RUF012 - never written to
-    """Reason -> how many models it refuses."""
-
-
-class NumberedReasons(NamedTuple):
-    """Why some models can't be."""
-
-    numbers: Array
-    """Of each model: 0 where it can be, else a number in `texts`."""
-    texts: Sequence[str]
-
-
-def selected(
-    totals: ModelTotals, reasons: NumberedReasons, number: Callable[[int], int], question: Question
-) -> FindPart:
-    """The answer for some models; `number` is the place in the whole search of a place among these."""
-    valid = reasons.numbers == 0
-    values = figures_of(totals)
-    over = [valid & ~budget.allows(values[limited(budget)]) for budget in question.budgets]
-    excesses = sum((one.astype(np.int8) for one in over), np.zeros(len(valid), np.int8))
-    fits = np.flatnonzero(valid & (excesses == 0))
-
-    def candidates(places: Iterable[int]) -> tuple[Candidate, ...]:
-        return tuple(
-            Candidate(number(int(at)), {name: value.item(at) for name, value in values.items()}) for at in places
-        )
-
-    nearest = []
-    for budget, one in zip(question.budgets, over, strict=True):
-        alone = np.flatnonzero(one & (excesses == 1))
-        best = candidates([alone[np.argmin(values[limited(budget)][alone])]]) if len(alone) else (None,)
-        nearest.append((int(one.sum()), len(alone), best[0]))
-    keys = ranks(values[question.sort][fits])
-    more, less = (ranks(values[name][fits]) for name in question.front)
-    drawn = fits[:: len(fits) // _DRAWN + 1]
-    refused = np.bincount(reasons.numbers[~valid]).tolist()
-    return FindPart(
-        searched=len(valid),
-        fits=len(fits),
-        first=candidates(fits[first_places(-keys if question.descending else keys, question.top)]),
-        front=candidates(fits[front_places(more, less)]),
-        cloud=tuple(zip(*(values[name][drawn].tolist() for name in question.front), strict=True)),
-        over=tuple(nearest),
-        reasons=Counter({reasons.texts[one]: count for one, count in enumerate(refused) if count}),
-    )
-
-
-def ranks(values: Array) -> Array:
-    """Numbers in the order of `values`: themselves, or where they are Python's, their ranks."""
-    return values if values.dtype != object else np.unique(values, return_inverse=True)[1]
-
-
-def first_places(keys: Array, top: int) -> Array:
-    """The places of the `top` least keys, in order; of equal ones the earlier first."""
-    places = np.arange(len(keys))
-    if len(keys) > top:
-        places = np.flatnonzero(keys <= np.partition(keys, top - 1)[top - 1])
-    return places[np.argsort(keys[places], kind="stable")][:top]
-
-
-def front_places(more: Array, less: Array) -> Array:
-    """The places of the front, from the least to the most: none other has as much for as little."""
-    order = np.lexsort((-more, less))
-    if not len(order):
-        return order
-    best = np.maximum.accumulate(more[order])
-    return order[np.concatenate([[True], best[1:] > best[:-1]])]
-
-
-def merged(one: FindPart, other: FindPart, question: Question) -> FindPart:
-    """The answer of two parts together."""
-    sign = -1 if question.descending else 1
-    first = sorted([*one.first, *other.first], key=lambda row: (sign * row.figures[question.sort], row.number))
-    more, less = question.front
-    front: list[Candidate] = []
-    by_price = sorted([*one.front, *other.front], key=lambda row: (row.figures[less], -row.figures[more], row.number))
-    for row in by_price:
-        if not front or row.figures[more] > front[-1].figures[more]:
-            front.append(row)
-    over = one.over or other.over
-    if one.over and other.over:
-        found = []
-        for budget, ours, theirs in zip(question.budgets, one.over, other.over, strict=True):
-            both, quantity = [row for row in (ours[2], theirs[2]) if row is not None], limited(budget)
-            best = min(both, key=lambda row, of=quantity: (row.figures[of], row.number), default=None)  # type: ignore[misc]
-            found.append((ours[0] + theirs[0], ours[1] + theirs[1], best))
-        over = tuple(found)
-    cloud = (*one.cloud, *other.cloud)
-    return FindPart(
-        one.searched + other.searched,
-        one.fits + other.fits,
-        tuple({row.number: row for row in first}.values())[: question.top],  # a sample may draw one twice
-        tuple(front),
-        cloud[:: len(cloud) // _MOST_DRAWN + 1],
-        over,
-        one.reasons + other.reasons,
-    )
-
-
-def left_out(part: FindPart, question: Question, row: Callable[[Candidate], FoundModel]) -> list[LeftOut]:
-    """Why models don't fit: every budget with its nearest, then errors, the most frequent first."""
-    found = []
-    for budget, (count, alone, best) in zip(question.budgets, part.over, strict=bool(part.over)):
-        excess = None if best is None else budget.excess(best.figures[limited(budget)])
-        near = None if best is None else row(best._replace(figures=without_time(best.figures, [budget])))
-        found.append(LeftOut(reason=budget.text(), count=count, alone=alone, nearest=near, excess=excess, budget=True))
-    errors = sorted(part.reasons.items(), key=lambda item: (-item[1], item[0]))
-    return [*found, *(LeftOut(reason=text, count=count) for text, count in errors)]
-
-
-MOST_CONFIGURATIONS: Final = 10**12
-# Values that are lists or mappings make another spec each, with tables of its own.
-MOST_SPECS: Final = 10_000
-_CHUNK: Final = 2**16
-
-
-def spec_system(name: str, settings: Sequence[str], batch: int) -> System:
+def spec_system(name: str, batch: int) -> System:
     """A preset or the spec of a YAML file; its errors are those of `load`."""
-    return SpecSystem(load(name, settings))
+    return SpecSystem(load(name))
 
 
 class Varied(NamedTuple):
     """Systems, and what is varied: the keys of one spec, and N and batch of the run."""
 
     names: tuple[str, ...]
-    settings: tuple[str, ...]
     variables: tuple[Variable, ...]
     """Of several systems the first is `PRESET`, with their names."""
-    opened: Callable[[str, Sequence[str], int], System] = spec_system
-    """(name, settings, batch) -> the system."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The number of values of every key."""
-        return tuple(len(variable.values) for variable in self.variables)
+    opened: Callable[[str, int], System] = spec_system
+    """(name, batch) -> the system."""
 
     @property
     def size(self) -> int:
         """All configurations."""
-        return prod(self.sizes)
+        return prod(len(variable.values) for variable in self.variables)
 
 
-class Chunk(NamedTuple):
-    """Some configurations of one spec."""
+def values_of(variables: Sequence[Variable], number: int) -> dict[str, Any]:
+    """Key -> its value in a configuration, given by its number; that of the last key changes first."""
+    found: dict[str, Any] = {}
+    for variable in reversed(variables):
+        number, place = divmod(number, len(variable.values))
+        found[variable.key] = variable.values[place]
+    return dict(reversed(found.items()))
 
-    spec: int
-    start: int
-    """The first of them; of a sample, its first draw."""
-    length: int
-    sampled: bool
 
+class CountedSystem(NamedTuple):
+    """A system in one run, or why it can't be run so."""
 
-class Specs(NamedTuple):
-    """A system with one N and batch, and of a spec one choice of the keys whose values are lists or mappings."""
-
-    fixed: tuple[int | None, ...]
-    """The number of the value of each of these keys, and of those of the run; None of the others."""
-    space: Space | None
-    cache: Space | None
-    """The decode steps of a prefill, for the cache that it leaves."""
-    weights: tuple[str, WeightFormat | None] = ("", None)
-    """The system's name, and the format of its weights."""
+    costs: Costs = Costs()
+    weights: WeightFormat | None = None
+    more_work: bool = False
+    """Does it do more than a server of it?"""
     refused: str | None = None
-    """Why there is no such spec."""
 
 
 class FindWork(msgspec.Struct, frozen=True):
-    """Answers for chunks; can be sent to other processes."""
+    """Answers for configurations, given by their numbers; can be sent to other processes."""
 
-    sizes: tuple[int, ...]
-    specs: tuple[Specs, ...]
+    variables: tuple[Variable, ...]
+    structural: tuple[str, ...]
+    """The keys whose values are lists or mappings."""
+    specs: dict[str, Loaded]
+    """By name."""
+    counted: dict[tuple[str, int | None, int], CountedSystem]
+    """The systems without a spec: name, N, batch -> what it costs."""
+    name: str
+    """Of the only system."""
+    run: Run
     dtype: str
     question: Question
-    on: DeviceGroup | None = None
 
-    def __call__(self, chunk: Chunk) -> FindPart:
-        """The answer for one chunk."""
-        spec = self.specs[chunk.spec]
-        if spec.space is None:
-            return FindPart(searched=chunk.length, reasons=Counter({spec.refused or "": chunk.length}))
-        indices = self._places(spec, chunk)
-        costs, numbers = spec.space.terms.at(indices)
-        if spec.cache is not None:
-            steps, refused = spec.cache.terms.at(indices)
-            costs = costs._replace(cache=np.where(refused == 0, steps.cache, 0))
+    def __call__(self, numbers: Sequence[int]) -> FindPart:
+        """The answer for some of them."""
+        varied: dict[str, VariedSpec] = {}
+        return selected(((number, self._figures(number, varied)) for number in numbers), self.question)
 
-        def number(place: int) -> int:
-            return reduce(
-                lambda so_far, one: so_far * one[1] + int(one[0][place]), zip(indices, self.sizes, strict=True), 0
-            )
-
-        found = totals(costs, self.dtype, self.on)
-        return selected(found, NumberedReasons(numbers, spec.space.reasons), number, self.question)
-
-    def _places(self, spec: Specs, chunk: Chunk) -> list[Any]:
-        """For every key the numbers of its values, in the configurations of a chunk."""
-        free = [size if fixed is None else 1 for size, fixed in zip(self.sizes, spec.fixed, strict=True)]
-        if chunk.sampled:
-            draw = np.random.default_rng((chunk.spec, chunk.start))
-            found = [draw.integers(size, size=chunk.length) for size in free]
-        else:
-            rest, found = np.arange(chunk.start, chunk.start + chunk.length), []
-            for size in reversed(free):
-                rest, last = np.divmod(rest, size) if size > 1 else (rest, np.zeros(chunk.length, np.int64))
-                found.insert(0, last)
-        return [
-            one if fixed is None else np.full(chunk.length, fixed) for one, fixed in zip(found, spec.fixed, strict=True)
-        ]
+    def _figures(self, number: int, varied: dict[str, VariedSpec]) -> dict[str, Any] | str:
+        """The figures of a configuration, or why it is refused."""
+        values = values_of(self.variables, number)
+        name, run = values.pop(PRESET, self.name), self.run
+        tokens, batch = values.pop("N", None), values.pop("batch", run.batch)
+        if name not in self.specs:
+            counted = self.counted[name, tokens, batch]
+            return counted.refused or figures_of(totals(counted.costs, self.dtype, run.on))
+        written = {key: values.pop(key) for key in self.structural}
+        place = f"{name} {written}"
+        try:
+            if place not in varied:
+                varied[place] = VariedSpec(self.specs[name], written, values)
+            own = run._replace(tokens=run.tokens if tokens is None else (tokens,), batch=batch)
+            costs = model_costs(varied[place].at(values), own)
+        except XfcostError as error:
+            return reason(error)
+        return figures_of(totals(costs, self.dtype, run.on))
 
 
-# Work on chunks, in any order.
-Mapper = Callable[[Callable[[Chunk], FindPart], Iterable[Chunk]], Iterable[FindPart]]
+# Work on configurations, a few at a time, in any order.
+Mapper = Callable[[Callable[[Sequence[int]], FindPart], Iterable[Sequence[int]]], Iterable[FindPart]]
 
 
 class FindProgress(NamedTuple):
@@ -309,7 +144,7 @@ def find_in_ranges(
         run: the run options.
         question: budgets, order and front.
         limit: at most so many configurations; of a larger space as many are drawn at random, always the same.
-        mapper: does the work on chunks.
+        mapper: does the work on some configurations after others.
         progress: what is reported meanwhile.
 
     Raises:
@@ -323,93 +158,74 @@ def find_in_ranges(
             f"--vary: {total:,} configurations of {keys}, more than {MOST_CONFIGURATIONS:,}; take longer steps, or "
             "--limit 1M for a random sample of a million"
         )
-    sampled = limit is not None and limit < total
-    searched = limit if sampled and limit is not None else total
-    drawn = f", {searched:,} drawn at random" if sampled else ""
+    sample = limit if limit is not None and limit < total else None
+    searched = total if sample is None else sample
+    drawn = "" if sample is None else f", {sample:,} drawn at random"
     progress.said(f"{units.number_of(total, 'configuration')} of {keys}{drawn}")
     run = with_defaults(run, ())
     dtype = chosen_for((), run).dtype
     question = checked_on(run.on, dtype, question)
-    specs = tuple(_specs(varied, run, dtype, progress.said))
-    work = FindWork(sizes=varied.sizes, specs=specs, dtype=dtype, question=question, on=run.on)
+    work, weights = _work(varied, run, dtype, question)
     part = FindPart()
-    for one in mapper(work, _chunks(varied, specs, limit if sampled else None)):
+    for one in mapper(work, _chunks(total, sample)):
         part = merged(part, one, question)
         progress.done(part.searched, searched)
-    return _find_result(varied, part, run, question, _formats(one.weights for one in specs))
+    return _find_result(varied, part, run, question, weights)
 
 
-def _formats(weights: Iterable[tuple[str, WeightFormat | None]]) -> dict[str, WeightFormat]:
-    return {name: one for name, one in weights if one is not None}
-
-
-def _specs(varied: Varied, run: Run, dtype: str, said: Callable[[str], None]) -> Iterator[Specs]:
-    """The systems with every N and batch, and every choice of the keys whose values are lists or mappings.
+def _work(varied: Varied, run: Run, dtype: str, question: Question) -> tuple[FindWork, dict[str, WeightFormat]]:
+    """The work on configurations, and the formats of the systems' weights.
 
     Raises:
-        UsageError: these are too many, or a key is of no spec.
+        UsageError: a key is of no spec, or leads nowhere; or the runs of a system without a spec are too many.
     """
-    structural, first = [], varied.opened(varied.names[0], varied.settings, run.batch)
-    for one in varied.variables:
-        if one.key in (*RUN_KEYS, PRESET):
-            structural.append(True)
-        elif isinstance(first, SpecSystem):
-            structural.append(is_structural(json.loads(json.dumps(first.loaded.data)), one))
-        else:
-            raise UsageError(
-                f"--vary {printable(one.key)}: it is a key of specs, and {printable(varied.names[0], 80)} has none; "
-                "expected --vary N=4k,32k or --vary batch=1,16"
-            )
-    choices = [
-        range(len(variable.values)) if own else (None,)
-        for variable, own in zip(varied.variables, structural, strict=True)
-    ]
-    if prod(map(len, choices)) > MOST_SPECS:
+    first = varied.opened(varied.names[0], run.batch)
+    of_spec = [one for one in varied.variables if one.key not in (*RUN_KEYS, PRESET)]
+    structural: tuple[str, ...] = ()
+    if isinstance(first, SpecSystem):
+        structural = tuple(one.key for one in of_spec if is_structural(first.loaded, one))
+        values = {one.key: one.values[0] for one in of_spec}
+        VariedSpec(first.loaded, {key: values.pop(key) for key in structural}, values)
+    elif of_spec:
         raise UsageError(
-            f"--vary: more than {MOST_SPECS:,} combinations of N, batch and values that are lists; vary fewer of them"
+            f"--vary {printable(of_spec[0].key)}: it is a key of specs, and {printable(varied.names[0], 80)} has none; "
+            "expected --vary N=4k,32k or --vary batch=1,16"
         )
-    free = [(number, one) for number, one in enumerate(varied.variables) if not structural[number]]
-    for fixed in product(*choices):
-        values = {
-            variable.key: variable.values[number]
-            for variable, number in zip(varied.variables, fixed, strict=True)
-            if number is not None
-        }
-        name = values.pop(PRESET, varied.names[0])
-        tokens, batch = values.pop("N", None), values.pop("batch", run.batch)
-        own = run._replace(tokens=run.tokens if tokens is None else (tokens,), batch=batch)
-        texts = [f"{key}={json.dumps(value)}" for key, value in values.items()]
-        try:
-            system = varied.opened(name, (*varied.settings, *texts), batch)
-            counted = None if isinstance(system, SpecSystem) else _system_costs(system, own, dtype)
-        except XfcostError as error:
-            yield Specs(fixed, None, None, refused=message(error).partition("\n")[0].replace(name, "it"))
+    values_of_run = {one.key: one.values for one in varied.variables if one.key in RUN_KEYS}
+    runs = [*product(values_of_run.get("N", (None,)), values_of_run.get("batch", (run.batch,)))]
+    if len(runs) > _MOST_RUNS:
+        raise UsageError(f"--vary: more than {_MOST_RUNS:,} combinations of N and batch; vary fewer of them")
+    specs: dict[str, Loaded] = {}
+    counted: dict[tuple[str, int | None, int], CountedSystem] = {}
+    for name, (tokens, batch) in product(varied.names, runs):
+        if name in specs:
             continue
-        cache = None
-        if counted is not None:
-            space, weights = _constant(counted[0], varied), counted[1]
-        elif isinstance(system, SpecSystem):
-            weights = weights_of(own, system.loaded.weights)[0]
-            if run.mode == "prefill":
-                cache = Builder(system.loaded, own._replace(mode="decode"), free, varied.sizes, said).space()
-            space = Builder(system.loaded, own, free, varied.sizes, said).space()
-        yield Specs(fixed, space, cache, (name, weights))
+        own = run._replace(tokens=run.tokens if tokens is None else (tokens,), batch=batch)
+        try:
+            system = varied.opened(name, batch)
+            if isinstance(system, SpecSystem):
+                specs[name] = system.loaded
+            else:
+                counted[name, tokens, batch] = _counted(system, own, dtype)
+        except XfcostError as error:
+            refused = reason(error).partition("\n")[0].replace(name, "it")
+            counted[name, tokens, batch] = CountedSystem(refused=refused)
+    work = FindWork(varied.variables, structural, specs, counted, varied.names[0], run, dtype, question)
+    formats = {name: weights_of(run, loaded.weights)[0] for name, loaded in specs.items()}
+    formats |= {name: one.weights for (name, *_), one in counted.items()}
+    return work, {name: one for name, one in formats.items() if one is not None}
 
 
-def _constant(costs: Costs, varied: Varied) -> Space:
-    """The space of a system without a spec: no key of one changes its costs."""
-    cell = Term((), Costs(*(exact_array([one])[0] for one in costs)), np.zeros((), np.int64))
-    return Space(joined([cell], varied.sizes), ("",))
-
-
-def _chunks(varied: Varied, specs: Sequence[Specs], sample: int | None) -> Iterator[Chunk]:
-    """All configurations, or the draws of a sample, the same number of each spec."""
-    every = varied.size // len(specs)
-    length = every if sample is None else ceil(sample / len(specs))
-    for number in range(len(specs)):
-        own = length if sample is None else max(min(length, sample - number * length), 0)
-        for start in range(0, own, _CHUNK):
-            yield Chunk(number, start, min(_CHUNK, own - start), sample is not None)
+def _chunks(total: int, sample: int | None) -> Iterator[Sequence[int]]:
+    """The numbers of all configurations, or those of a sample, some at a time."""
+    if sample is None:
+        for start in range(0, total, _CHUNK):
+            yield range(start, min(start + _CHUNK, total))
+        return
+    draw = random.Random(0)  # noqa: S311 - no secret
+    drawn = (draw.randrange(total) for _ in range(sample))
+    while chunk := list(islice(drawn, _CHUNK)):
+        yield chunk
 
 
 def _find_result(
@@ -418,26 +234,25 @@ def _find_result(
     on_front = {candidate.number for candidate in part.front}
 
     def row(candidate: Candidate) -> FoundModel:
-        values: list[Any] = []
-        rest = candidate.number
-        for variable in reversed(varied.variables):
-            rest, number = divmod(rest, len(variable.values))
-            values.insert(0, variable.values[number])
-        name = " ".join(
-            f"{variable.key}={value_text(value)}" for variable, value in zip(varied.variables, values, strict=True)
-        )
+        values = values_of(varied.variables, candidate.number)
         return FoundModel(
-            name=name, values=tuple(values), figures=candidate.figures, front=candidate.number in on_front
+            name=" ".join(f"{key}={value_text(value)}" for key, value in values.items()),
+            values=tuple(values.values()),
+            figures=candidate.figures,
+            front=candidate.number in on_front,
         )
 
-    keys, names = tuple(variable.key for variable in varied.variables), ", ".join(varied.names)
-    more = {"spec": names, "keys": keys, "space": varied.size, "weights": weights}
-    return _result(part, question, run, row, cloud=part.cloud, **more)
+    return _result(
+        part, sorted(part.drawn, key=lambda one: one.number), question, run, row,
+        spec=", ".join(varied.names), keys=tuple(one.key for one in varied.variables), space=varied.size,
+        weights=weights,
+    )  # fmt: skip
 
 
 def _result(
-    part: FindPart, question: Question, run: Run, row: Callable[[Candidate], FoundModel], **more: Any
-) -> FindResult:
+    part: FindPart, drawn: Iterable[Candidate], question: Question, run: Run, row: Callable[[Candidate], FoundModel],
+    **more: Any,
+) -> FindResult:  # fmt: skip
     return FindResult(
         question=question,
         run=run,
@@ -446,6 +261,7 @@ def _result(
         rows=tuple(map(row, part.first)),
         front=tuple(map(row, part.front)),
         left_out=tuple(left_out(part, question, row)),
+        cloud=tuple(tuple(one.figures[name] for name in question.front) for one in drawn),
         **more,
     )
 
@@ -457,16 +273,6 @@ def value_text(value: Any) -> str:
 
 # A spectrogram: not every image is a picture.
 _FOLDED: Final = "--size: it keeps one side of its image, folded into the width; give --N"
-
-
-class _CountedPreset(NamedTuple):
-    name: str
-    family: str | None
-    costs: Costs
-    weights: WeightFormat | None
-    more_work: bool = False
-    """Does it do more than a server of it?"""
-    refused: str | None = None
 
 
 def presets_of(names: Sequence[str], families: Collection[str]) -> list[str]:
@@ -492,21 +298,22 @@ def _family(name: str) -> str | None:
     return None if file is None or is_path(name) else file.parent.name
 
 
-def _system_costs(system: System, run: Run, dtype: str) -> tuple[Costs, WeightFormat | None, bool]:
-    """What a system costs in a run of this dtype, the format of its weights, and whether it does more than a server.
+def _counted(system: System, run: Run, dtype: str) -> CountedSystem:
+    """A system in a run of this dtype.
 
     Raises:
         XfcostError: it can't be run so, or it has another dtype.
     """
-    if not isinstance(system, SpecSystem):
-        ledger = system.ledger(run)
-        if (own := ledger.metadata.dtype) != dtype:
-            raise UsageError(f"it is counted in {own}; give --dtype {own}")
-        more_work = ledger.reads_all_experts or (isinstance(system, RecordedModel) and system.remakes_keys)
-        return ledger_costs(ledger), ledger.metadata.weight_format, more_work
-    if run.size is not None and isinstance(system.loaded.spec.input, ImageInput) and not takes_images(system.loaded):
-        raise UsageError(_FOLDED)
-    return model_costs(system.loaded, run), weights_of(run, system.loaded.weights)[0], False
+    if isinstance(system, SpecSystem):
+        loaded = system.loaded
+        if run.size is not None and isinstance(loaded.spec.input, ImageInput) and not takes_images(loaded):
+            raise UsageError(_FOLDED)
+        return CountedSystem(model_costs(loaded, run), weights_of(run, loaded.weights)[0])
+    ledger = system.ledger(run)
+    if (own := ledger.metadata.dtype) != dtype:
+        raise UsageError(f"it is counted in {own}; give --dtype {own}")
+    more_work = ledger.reads_all_experts or (isinstance(system, RecordedModel) and system.remakes_keys)
+    return CountedSystem(ledger_costs(ledger), ledger.metadata.weight_format, more_work)
 
 
 def find_in_gallery(
@@ -521,35 +328,29 @@ def find_in_gallery(
     run = with_defaults(run, kinds)
     dtype = chosen_for([], run).dtype
     question = checked_on(run.on, dtype, question)
-    counted = []
+    counted: dict[str, CountedSystem] = {}
     for name, one in systems.items():
         try:
-            counted.append(_CountedPreset(name, _family(name), *_system_costs(one, run, dtype)))
+            counted[name] = _counted(one, run, dtype)
         except XfcostError as error:
-            refused = message(error).replace(one.name, "it")
-            counted.append(_CountedPreset(name, _family(name), Costs(), None, refused=refused))
-    reasons = ReasonNumbers()
-    numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
-    costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
-    largest = {name: int(column.max()) for name, column in costs._asdict().items()}
-    if max(most_bytes(largest), FLOPS_PER_MAC * largest["kept_macs"]) >= 2**63:  # more than int64 holds
-        costs = Costs(*(column.astype(object) for column in costs))
-    all_totals = totals(costs, dtype, run.on)
+            counted[name] = CountedSystem(refused=reason(error).replace(one.name, "it"))
+    figures = {name: one.refused or figures_of(totals(one.costs, dtype, run.on)) for name, one in counted.items()}
     every = question._replace(top=max(len(systems), 1))  # the report lists the first of them
-    part = selected(all_totals, NumberedReasons(numbers, reasons.texts), lambda place: place, every)
+    part, names = selected(enumerate(figures.values()), every), [*systems]
     on_front = {candidate.number for candidate in part.front}
 
     def row(candidate: Candidate) -> FoundModel:
-        one = counted[candidate.number]
+        name = names[candidate.number]
         return FoundModel(
-            name=one.name, family=one.family, figures=candidate.figures, front=candidate.number in on_front
+            name=name, family=_family(name), figures=candidate.figures, front=candidate.number in on_front
         )
 
-    more, less = question.front
-    cloud = tuple((one.figures[more], one.figures[less]) for one in part.first)
-    left, formats = _not_fitting(counted, run, question), _formats((one.name, one.weights) for one in counted)
-    more_work = tuple(one.name for one in counted if one.more_work)
-    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(left), weights=formats, more_work=more_work)
+    return _result(
+        part, part.first, question, run, row,
+        not_fitting=tuple(_not_fitting(figures, question)),
+        weights={name: one.weights for name, one in counted.items() if one.weights is not None},
+        more_work=tuple(name for name, one in counted.items() if one.more_work),
+    )  # fmt: skip
 
 
 def _over(excess: float) -> str:
@@ -560,16 +361,12 @@ def _over(excess: float) -> str:
 _FAR: Final = 10
 
 
-def _not_fitting(counted: Sequence[_CountedPreset], run: Run, question: Question) -> list[NotFitting]:
-    dtype, found = chosen_for([], run).dtype, []
-    for one in counted:
-        family = one.family or ""
-        if one.refused is not None:
-            found.append(NotFitting(name=one.name, family=family, reason=one.refused))
-            continue
-        figures = figures_of(totals(one.costs, dtype, run.on))
-        over = [budget for budget in question.budgets if not budget.allows(figures[limited(budget)])]
-        if over:
-            reason = "; ".join(f"{_over(budget.excess(figures[limited(budget)]))} {budget.text()}" for budget in over)
-            found.append(NotFitting(name=one.name, family=family, reason=reason, figures=without_time(figures, over)))
-    return found
+def _not_fitting(models: Mapping[str, dict[str, Any] | str], question: Question) -> Iterator[NotFitting]:
+    for name, found in models.items():
+        family = _family(name) or ""
+        if isinstance(found, str):
+            yield NotFitting(name=name, family=family, reason=found)
+        elif over := [budget for budget in question.budgets if not budget.allows(found[limited(budget)])]:
+            reasons = (f"{_over(budget.excess(found[limited(budget)]))} {budget.text()}" for budget in over)
+            figures = without_time(found, over)
+            yield NotFitting(name=name, family=family, reason="; ".join(reasons), figures=figures)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.spec.grammar import Spec, converted
+from xfcost.spec.grammar_errors import spec_error
+from xfcost.spec.load import Loaded
 from xfcost.spec.overrides import assignments, has_each
-from xfcost.spec.reader import YamlPath, path_text, read_value
+from xfcost.spec.reader import YamlPath, path_text, read_value, value_at
 
 _NUMBER: Final = r"-?\d+(?:\.\d+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER}):({_NUMBER})(?::({_NUMBER}))?", re.ASCII)
@@ -28,17 +34,6 @@ class Variable(NamedTuple):
 
     key: str
     values: tuple[Any, ...]
-
-
-class Assigned(NamedTuple):
-    """A variable in the data of a spec: the places that it sets, and what each value puts there."""
-
-    number: int
-    """Of the variable."""
-    places: tuple[tuple[Any, str | int, YamlPath], ...]
-    """`container[step]`, at a path."""
-    values: tuple[tuple[Any, ...], ...]
-    """Of every value, one item for each place."""
 
 
 def read_variables(given: Sequence[str] | Mapping[str, Any]) -> tuple[Variable, ...]:
@@ -110,40 +105,82 @@ def _range(match: re.Match[str], name: str) -> list[Any]:
     return [int(low + n * step) if whole else float(low + n * step) for n in range(steps + 1)]
 
 
-def assigned(data: dict[str, Any], variables: Sequence[tuple[int, Variable]]) -> list[Assigned]:
-    """The places of all variables in `data`; mappings on the way to a new key are added to it.
+_WITHOUT_COSTS: Final = ("name", "paper", "notes", "published", "survey")
+
+
+class VariedSpec:
+    """A spec with other values of some keys, one configuration after another.
+
+    Args:
+        loaded: the spec.
+        structural: the keys whose values are lists or mappings, which change what other keys there are: these values
+            are written first, once.
+        others: the other keys, with any of their values; their places are looked up once.
 
     Raises:
-        UsageError: a key leads nowhere, or two lead to the same place.
+        UsageError: a key leads nowhere, or to no cost, or two to the same place.
     """
-    found, owners = [], dict[YamlPath, str]()
-    for number, variable in variables:
-        paths, values = _put(data, variable)
-        for path in paths:
-            if owners.setdefault(path, variable.key) != variable.key:
-                both = f"{printable(owners[path])} and --vary {printable(variable.key)}"
-                raise UsageError(f"--vary {both}: both set {path_text(path)}; give one of them")
-        places = []
-        for path in paths:
-            container: Any = data
-            for step in path[:-1]:
-                container = container[step]
-            places.append((container, path[-1], path))
-        found.append(Assigned(number, tuple(places), values))
-    return found
+
+    def __init__(self, loaded: Loaded, structural: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+        self._loaded, self._data = loaded, _copied(loaded.data)
+        self._places: dict[str, list[tuple[Any, str | int]]] = {}
+        owners: dict[YamlPath, str] = {}
+        for key, value in {**structural, **others}.items():
+            found = _assignments(self._data, key, _copied(value))
+            for path in found:
+                if path[0] in _WITHOUT_COSTS:
+                    raise UsageError(f"--vary: no cost depends on {path_text(path)}; leave it out")
+                if owners.setdefault(path, key) != key:
+                    both = f"{printable(owners[path])} and --vary {printable(key)}"
+                    raise UsageError(f"--vary {both}: both set {path_text(path)}; give one of them")
+            places = [(value_at(self._data, path[:-1]), path[-1]) for path in found]
+            if key in structural:
+                _write(places, found.values())
+            else:
+                self._places[key] = places
+
+    def at(self, values: Mapping[str, Any]) -> Loaded:
+        """The spec with these values of the other keys.
+
+        Raises:
+            XfcostError: there is no such spec.
+        """
+        for key, places in self._places.items():
+            value = values[key]
+            of_each = isinstance(value, list)
+            _write(places, _assignments(self._data, key, value).values() if of_each else repeat(value, len(places)))
+        try:
+            spec = converted(self._data, Spec)
+        except msgspec.ValidationError as error:
+            raise spec_error(str(error), self._data, self._loaded.source) from None
+        return msgspec.structs.replace(self._loaded, spec=spec, data=self._data)
 
 
-def is_structural(data: dict[str, Any], variable: Variable) -> bool:
-    """Does one of its values put a mapping or a list into the spec, which changes what other keys there are?"""
-    return any(isinstance(item, dict | list) for items in _put(data, variable)[1] for item in items)
+def _write(places: Iterable[tuple[Any, str | int]], values: Iterable[Any]) -> None:
+    for (container, step), value in zip(places, values, strict=True):
+        container[step] = value
 
 
-def _put(data: dict[str, Any], variable: Variable) -> tuple[tuple[YamlPath, ...], tuple[tuple[Any, ...], ...]]:
-    """The paths that a variable sets, and what each of its values puts there: the same, unless its key has `each`."""
+def is_structural(loaded: Loaded, variable: Variable) -> bool:
+    """Does one of its values put a mapping or a list into the spec, which changes what other keys there are?
+
+    Raises:
+        UsageError: the key leads nowhere.
+    """
+    data, values = _copied(loaded.data), variable.values
+    if has_each(variable.key):
+        values = tuple(item for one in values for item in _assignments(data, variable.key, one).values())
+    else:
+        _assignments(data, variable.key, values[0])
+    return any(isinstance(value, dict | list) for value in values)
+
+
+def _assignments(data: dict[str, Any], key: str, value: Any) -> dict[YamlPath, Any]:
     try:
-        paths = tuple(assignments(data, variable.key, variable.values[0]))
-        if has_each(variable.key):
-            return paths, tuple(tuple(assignments(data, variable.key, one).values()) for one in variable.values)
+        return assignments(data, key, value)
     except UsageError as error:
-        raise UsageError(f"--vary {printable(variable.key)}: {error}") from None
-    return paths, tuple((value,) * len(paths) for value in variable.values)
+        raise UsageError(f"--vary {printable(key)}: {error}") from None
+
+
+def _copied(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
