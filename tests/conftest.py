@@ -162,14 +162,20 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _rows_of_programs_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Rows that are kept do not outlive a test that changes programs."""
-    residual = sys.modules.get("xfcost.program.residual")
-    changes = residual is not None and "monkeypatch" in request.fixturenames
+    """What is kept of programs does not outlive a test that changes them."""
+    keep = {"program.residual": "kept_rows", "spec.checks": "check_decoding", "counting.find.costs": "_part_costs"}
+
+    def clear() -> None:
+        for file, name in keep.items():
+            if (module := sys.modules.get(f"xfcost.{file}")) is not None:
+                getattr(module, name).cache_clear()
+
+    changes = "monkeypatch" in request.fixturenames
     if changes:
-        residual.kept_rows.cache_clear()
+        clear()
     yield
     if changes:
-        residual.kept_rows.cache_clear()
+        clear()
 
 
 @pytest.fixture(scope="module")

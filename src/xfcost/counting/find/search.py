@@ -91,7 +91,7 @@ class FindWork(msgspec.Struct, frozen=True):
     counted: dict[tuple[str, int | None, int], CountedSystem]
     """The systems without a spec: name, N, batch -> what it costs."""
     name: str
-    """Of the only system."""
+    """Of the system, where there is only one."""
     run: Run
     dtype: str
     question: Question
