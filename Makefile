@@ -56,12 +56,12 @@ lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated pa
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/cog --check --diff -I tools $(COGGED)
+	$(BIN)/cog --check --diff -I tools -I tests $(COGGED)
 	$(BIN)/python tools/gallery.py --check
 	$(BIN)/python tools/prose.py
 
 docs: $(VENV)/dev ## write the generated parts of the docs, the README's pictures and the notebooks again
-	$(BIN)/cog -r -I tools $(COGGED)
+	$(BIN)/cog -r -I tools -I tests $(COGGED)
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/transformers_table.py
 	$(BIN)/python tools/pictures.py

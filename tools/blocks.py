@@ -9,11 +9,12 @@ import ast
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import cog
+
+import in_process
 
 
 def run(arguments: str, *, first: int | None = None, last: int | None = None) -> None:
@@ -83,8 +84,7 @@ def output(arguments: str) -> str:
 
 def _done(arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "TERM": "dumb"}
-    command = [sys.executable, "-m", "xfcost", *shlex.split(arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
+    return in_process.run(shlex.split(arguments), None, environment)
 
 
 def help_pages() -> None:

@@ -5,8 +5,7 @@ Rows, kinds and orders come from all presets with the mechanism, or from its def
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -27,7 +26,9 @@ _PLACE = Place(grid=Grid((512, 512)), dim=768, out_dim=768)
 
 def lines() -> list[dict[str, str]]:
     """One line per mechanism: its summary and its mixing operations by kind."""
-    return [_line(component) for component in _others()]
+    others = _others()
+    found = _rows(others)
+    return [_line(component, found.get(component)) for component in others]
 
 
 def _others() -> list[type[Mixer]]:
@@ -37,16 +38,18 @@ def _others() -> list[type[Mixer]]:
     return [component for component in MECHANISMS.values() if component not in surveyed]
 
 
-@cache
-def _rows() -> dict[type[Component], list[Operation]]:
-    """The rows of every kind of component with their orders, eager and fused, over all presets."""
+def _rows(kinds: Collection[type[Mixer]]) -> dict[type[Component], list[Operation]]:
+    """The rows of these kinds of component with their orders, eager and fused, over all presets."""
     found: dict[type[Component], list[Operation]] = {}
+    seen: set[str] = set()  # a component with lists of options has no hash
     for preset in preset_names():
         loaded = load(preset)
         for attention in ("eager", "fused"):
             for part, *_ in place(loaded, Run(attention=attention)).parts():
                 for component, component_place in _components(part):
-                    found.setdefault(type(component), []).extend(_ordered(component, component_place))
+                    if type(component) in kinds and (each := f"{component} {component_place}") not in seen:
+                        seen.add(each)
+                        found.setdefault(type(component), []).extend(_ordered(component, component_place))
     return found
 
 
@@ -64,8 +67,8 @@ def _ordered(component: Component, where: Place) -> Iterator[Operation]:
             yield msgspec.structs.replace(row, order=order(row))
 
 
-def _line(component: type[Mixer]) -> dict[str, str]:
-    rows = _rows().get(component) or list(_ordered(component(), _PLACE))
+def _line(component: type[Mixer], found: list[Operation] | None) -> dict[str, str]:
+    rows = found or list(_ordered(component(), _PLACE))
     summary = (component.__doc__ or "").strip().splitlines()[0].rstrip(".")
     cells = {"`kind`": f"`{tag_of(component)}`", "what it is": summary}
     for kind in MIXINGS[1:]:
