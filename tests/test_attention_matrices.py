@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_iter
 from cases import CASES
 from helpers import PLAIN
 from strategies import place_for
-from tiers import tiered_cases, tiered_examples
+from tiers import covering_cases, tiered_cases, tiered_examples
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Mixer
@@ -179,7 +179,7 @@ class NoKernel(TorchFunctionMode):
 
 BATCH = 2
 DTYPES = (torch.float32, torch.bfloat16)
-every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)
+every_case = pytest.mark.parametrize("case", covering_cases(), ids=str)
 every_fused_case = pytest.mark.parametrize("case", tiered_cases(fused=(True,)), ids=str)
 
 

@@ -71,7 +71,7 @@ FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 
 def in_turns():
     """Some presets, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways."""
-    for number, preset in enumerate(tiered_presets(distinct_presets()[::5])):
+    for number, preset in enumerate(tiered_presets(distinct_presets()[::8])):
         for options in OPTIONS if tier.spec else [OPTIONS[number % 2]]:
             ids = f"{preset.values[0]}-{options['attention']}"
             yield pytest.param(*preset.values, options, marks=preset.marks, id=ids)

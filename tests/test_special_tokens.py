@@ -135,8 +135,10 @@ def refuses(component: Component, place: Place) -> bool:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=tag_of)
 def test_a_mechanism_runs_among_special_tokens_or_refuses_them(mechanism: type[Mixer]) -> None:
-    for component in CASES[mechanism].examples:
-        for grid in ways(CASES[mechanism].growth(component)[0]):
+    for number, component in enumerate(CASES[mechanism].examples):
+        # the first example both ways, the others in turns
+        grids = ways(CASES[mechanism].growth(component)[0])
+        for grid in grids if not number else grids[number % 2 :][:1]:
             place = place_for(component, grid)
             if refuses(component, place):
                 continue

@@ -127,6 +127,17 @@ def tiered_cases(*, fused: tuple[bool, ...] = (False, True)) -> list[Any]:
 
 
 @functools.cache
+def covering_cases() -> list[Any]:
+    """Few cases with every need of all (`of_case`), and every example eager and fused, as parameters: for costs.
+
+    What a cost is on the other grids, torch's own counter says of every case.
+    """
+    known = list(cases())
+    needs = [of_case(case) | {(str(case.component), case.place.fused)} for case in known]
+    return tiered([known[number] for number in covering(needs)], of_case)
+
+
+@functools.cache
 def distinct_examples() -> list[tuple[Mixer, bool]]:
     """Examples, eager or fused, that together have every option and every row of every mechanism."""
     known = list(examples())
@@ -168,10 +179,18 @@ def facts(value: Any, kind: str = "") -> Iterator[Hashable]:
             yield kind, key, "other" if other else each
 
 
-def distinct_presets() -> list[str]:
+@functools.cache
+def distinct_presets() -> tuple[str, ...]:
     """Presets that together have every option of every kind that any preset has, and every family."""
     found = {name: of_preset(name) | set(facts(msgspec.to_builtins(load(name).spec))) for name in preset_names()}
-    return [list(found)[number] for number in covering(list(found.values()))]
+    return tuple(list(found)[number] for number in covering(list(found.values())))
+
+
+@functools.cache
+def covering_presets() -> tuple[str, ...]:
+    """Of these few that have every family with each of its kinds."""
+    names = distinct_presets()
+    return tuple(names[number] for number in covering([of_preset(name) for name in names]))
 
 
 def tiered_presets(names: Iterable[str]) -> list[Any]:
