@@ -53,7 +53,9 @@ class Setting(NamedTuple):
         if self.releases == "pinned":
             return (ROOT / "constraints.txt").read_text(encoding="utf-8")
         oldest = self.releases == "oldest"
-        return "".join(f"{name}=={tested.oldest}\n" for name, tested in TESTED.items()) if oldest else ""
+        pins = [f"{name}=={tested.oldest}" for name, tested in TESTED.items()]
+        pins.append("numpy<2")  # what pandas 2.0 and matplotlib 3.7 are built for, though they allow every NumPy
+        return "".join(f"{pin}\n" for pin in pins) if oldest else ""
 
 
 class Command(NamedTuple):
