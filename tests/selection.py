@@ -35,8 +35,8 @@ _BY_NAME: Final = {
 
 # The files that hold a kind to its declarations beside its own (`KINDS`), cheapest first.
 CONTRACT: Final = (
-    "test_grammar.py", "test_written.py", "test_orders.py", "test_closed_forms.py", "test_every_layer.py",
-    "test_every_mechanism.py", "test_references.py", "test_sizes.py", "test_probe_small.py",
+    "test_grammar.py", "test_written.py", "test_flags.py", "test_orders.py", "test_closed_forms.py",
+    "test_every_layer.py", "test_every_mechanism.py", "test_references.py", "test_sizes.py", "test_probe_small.py",
     "test_every_mechanism_learns.py", "test_decoding.py", "test_saved_activations.py", "test_attention_matrices.py",
     "test_special_tokens.py", "test_training.py", "test_probe_command.py", "test_presets.py",
 )  # fmt: skip

@@ -134,8 +134,9 @@ CACHED = [
 ]
 
 
-def test_the_cache_of_every_mechanism_with_a_step_is_known():
-    assert {type(component) for component, *_ in CACHED} == {type(case.component) for case in decodable()}
+@every_step
+def test_what_a_step_caches_is_worked_out_by_hand(case):
+    assert type(case.component) in {type(component) for component, *_ in CACHED}, "add a line to CACHED, above"
 
 
 @pytest.mark.parametrize(("component", "growing", "fixed"), CACHED, ids=str)

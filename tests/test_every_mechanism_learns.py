@@ -44,7 +44,7 @@ def test_backward_macs_of_every_row_are_the_walk_s(component, *, fused):
     around = Residual(place="post") if component.residual is None else component.residual
     for grid in awkward(component):
         ledger = joined(component, place_for(component, grid, fused=fused), around, learned=True)
-        told = "twice the forward's products; else rows.gradients(row, operands) or backward_macs on its row"
+        told = "of two samples: twice the forward's products; else state backward_macs=… at the leaf"
         assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)
         assert (ledger.total("backward_macs") > 0) == CASES[type(component)].contracts
         assert ledger.total("kept_bytes") > 0
@@ -54,5 +54,5 @@ def test_backward_macs_of_every_row_are_the_walk_s(component, *, fused):
 def test_no_gradient_of_an_input_that_learns_nothing_is_worked_out(component, *, fused):
     for grid in awkward(component):
         ledger = joined(component, place_for(component, grid, fused=fused), "none", learned=False)
-        told = "does every row that multiplies what comes in as it is say so, by rows.of_input(row)?"
+        told = "a product of what comes in as it is has no gradient of it: does the tape know (Symbolic.raw)?"
         assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)

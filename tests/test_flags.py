@@ -105,7 +105,10 @@ def test_a_field_changes_exactly_its_rows(kind, field):
     if text.startswith("nothing"):
         assert not found
         return
-    assert found == expected, f"changed, not listed: {found - expected}; listed, not changed: {expected - found}"
+    assert found == expected, (
+        f"tests/cases/flags.yaml, {kind.__name__}, {field.name}: changed, not listed: {found - expected}; listed, not "
+        f"changed: {expected - found}"
+    )
     assert found, "it changes no row; list it as nothing, with what it changes instead"
     if owner is not None and owner[0] == kind.__name__ and text != "all":
         assert [word for word in words if not matching([word], every)] == [], "no rows"
