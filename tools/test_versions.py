@@ -52,10 +52,10 @@ class Setting(NamedTuple):
         """What pip is held to."""
         if self.releases == "pinned":
             return (ROOT / "constraints.txt").read_text(encoding="utf-8")
-        oldest = self.releases == "oldest"
-        pins = [f"{name}=={tested.oldest}" for name, tested in TESTED.items()]
-        pins.append("numpy<2")  # what pandas 2.0 and matplotlib 3.7 are built for, though they allow every NumPy
-        return "".join(f"{pin}\n" for pin in pins) if oldest else ""
+        if self.releases == "newest":
+            return ""
+        numpy = "numpy<2\n"  # what pandas 2.0 and matplotlib 3.7 are built for, though they allow every NumPy
+        return numpy + "".join(f"{name}=={tested.oldest}\n" for name, tested in TESTED.items())
 
 
 class Command(NamedTuple):

@@ -338,7 +338,7 @@ class Maker(Tape):
             raise TypeError(f"{type(component).__name__} has no module of its own in a program")
         self._add(name, self.inner())
         grid, width = component.out(place)
-        tokens = 1 if self.decodes else grid.special if getattr(component, "special_tokens_only", False) else grid.total
+        tokens = 1 if self.decodes else grid.special if component.special_tokens_only else grid.total
         return self.made((self.batch, tokens, width), *inputs)
 
     def _add(self, name: str, leaf: nn.Module) -> None:
