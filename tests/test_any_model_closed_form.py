@@ -26,10 +26,10 @@ from xfcost.report.header import at_least, closed_form_texts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.module import ModuleSystem
 from xfcost.torch_models.any_model import ledger as ledgers
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, module_ledger
-from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.build import build
 from xfcost.torch_models.timing.devices import threads_set
 

@@ -17,7 +17,6 @@ from xfcost.api.systems import drawn_ledger, first_sizes, open_systems
 from xfcost.commands.plot import start_module
 from xfcost.counting.comparison import compared
 from xfcost.counting.sweep import TOKENS
-from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.compare import paper_table
@@ -25,10 +24,11 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTexts, texts_by_place
+from xfcost.systems.module import ModuleSystem
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.any_model import mixing
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.ledger import How, module_ledger
-from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.build import build
 
 # Torch modules beside specs, in `compare`, `plot`, `glance` and `diagram` ─────────────────────────────────────────────

@@ -20,8 +20,8 @@ import xfcost
 from helpers import report_text
 from hugging_face import CONFIGS, TEXT, write
 from transformers_models import cache_bytes, cache_name, parameters, transformers
-from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
+from xfcost.api.systems import as_built, named_module
 from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import read_devices
 from xfcost.counting.on_devices import memory_need, step_bound
@@ -30,6 +30,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import row_bytes
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
+from xfcost.systems.module import ModuleSystem
 from xfcost.torch_models.any_model import alike_layers, decoding, targets
 from xfcost.torch_models.any_model import ledger as ledger_of_modules
 from xfcost.torch_models.any_model.inputs import Lengths
@@ -291,7 +292,9 @@ def both_accounts(name, folder, mode, **more):
     run = as_built(Run(mode=mode, batch=B, dtype="bfloat16", **more), text=True)
     module = named_module(ModuleTarget("config", path, "", path), (), (), B, run)
     spec = step(path, mode=mode, dtype="bfloat16", **more)
-    return spec, module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run)
+    return spec, ModuleSystem(module).account(
+        run._replace(tokens=(N,)), account_options({"trace": False, "mixing": False})
+    )
 
 
 def figures(ledger):

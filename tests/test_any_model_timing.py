@@ -14,15 +14,16 @@ from any_models import TOKENS, Model, two_blocks
 from helpers import report_text, stdout_of, table_of, xf
 from modules import Call, Module
 from repositories import spec as spec_of
-from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.runs import make_run
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
+from xfcost.systems.module import ModuleSystem
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, module_ledger
-from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.any_model.targets import GivenModule
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
@@ -234,7 +235,7 @@ def toy(tmp_path: Path) -> str:
 
 def spec(toy: str, meters: Meters) -> SystemOnDevice:
     loaded = load(toy)
-    ready = ready_to_time(loaded, Run(), "cpu", AccountOptions(orders=False))
+    ready = SpecSystem(loaded).ready(Run(), AccountOptions(orders=False), "cpu")
     return SystemOnDevice(ready, "cpu", PLAN, meters)
 
 
@@ -260,7 +261,7 @@ def test_steps_of_training_take_turns(toy: str) -> None:
     meters, model = ticking(), Twice()
     weight = model.map.weight.detach().clone()
     run = make_run(mode="train", optimizer="sgd")
-    ready = ready_to_time(load(toy), run, "cpu", AccountOptions(orders=False))
+    ready = SpecSystem(load(toy)).ready(run, AccountOptions(orders=False), "cpu")
     system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
     how = How(trace=False, plan=run.plan, device="cpu", timing=PLAN)
     both = [SystemOnDevice(ready, "cpu", PLAN, meters), system.on_device(run, how._replace(meters=meters))]

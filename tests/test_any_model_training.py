@@ -15,11 +15,12 @@ import xfcost
 from any_models import Attention, Pair
 from modules import Module
 from specs import WHOLE, architecture_of, thinned
-from xfcost.api.accounts import module_account, module_run, named_module
 from xfcost.api.analysis import account_options
+from xfcost.api.systems import module_run, named_module
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.targets import ModuleTarget
+from xfcost.systems.module import ModuleSystem
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import train
@@ -290,7 +291,7 @@ def planned_both_ways(path, **more):
     given |= more
     target, run = ModuleTarget("config", str(path), "", str(path)), module_run(given, "config", str(path))
     module = named_module(target, (), (), 2, run)
-    return xfcost.analyze(str(path), **given), module_account(module, given, account_options(given), run)
+    return xfcost.analyze(str(path), **given), ModuleSystem(module).account(run, account_options(given))
 
 
 @pytest.mark.parametrize(

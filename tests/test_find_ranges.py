@@ -24,6 +24,7 @@ from xfcost.report.progress import SearchTime
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 
 NOT_COSTS = ("extends", "set", "published", "survey", "name", "paper", "notes", "kind")
 
@@ -215,7 +216,8 @@ def test_a_sample_is_always_the_same_and_of_the_space():
 
 
 def test_other_processes_and_chunks_find_the_same(monkeypatch):
-    varied = Varied(("vit",), read_variables(["stages.0.depth=1:24", "**.ratio=1:8", "**.heads=3,5,6"]))
+    opened = lambda name, batch: SpecSystem(load(name))  # noqa: E731 - one line
+    varied = Varied(("vit",), read_variables(["stages.0.depth=1:24", "**.ratio=1:8", "**.heads=3,5,6"]), opened)
     question = Question(read_budgets({"macs": "3G", "memory": "90MiB"}), "memory", descending=False, top=1000)
     every = find_in_ranges(varied, Run(), question)
     in_order = sorted(every.rows, key=lambda row: row.values)

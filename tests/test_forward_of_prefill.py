@@ -2,10 +2,10 @@
 
 import pytest
 
-from xfcost.api.accounts import module_run, named_module
-from xfcost.counting.recorded import recorded
+from xfcost.api.systems import module_run, named_module
 from xfcost.spec.models import config_of
 from xfcost.spec.targets import ModuleTarget
+from xfcost.systems.published import published_system
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 
@@ -24,7 +24,7 @@ def test_forward_of_the_prefill_is_that_of_the_class(name, attention):
     run = module_run({"mode": "forward", "dtype": "bfloat16", "attention": attention}, "config")
     module = named_module(ModuleTarget("config", str(config_of(name)), "", name), (), (), 1, run)
     counted = module.with_samples(3).ledger(Lengths(1500), How(trace=False, closed_form=False, mode="forward"))
-    stored = recorded(name, 3)
+    stored = published_system(name, 3)
     found = stored.answering(run.dtype, run.attention)
     ledger = found.at(1500, "forward", 3)
     ours, theirs = ([[getattr(row, field) for field in COUNTS] for row in one.rows] for one in (ledger, counted))

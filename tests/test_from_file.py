@@ -10,11 +10,11 @@ import pytest
 
 from helpers import environment, stdout_of, table_of, xf
 from measured import changed, row, runs_file, spec_file, timed
-from xfcost.api.accounts import account
 from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.metadata import Lanes
 from xfcost.ledger.roofline import RooflinePoint
 from xfcost.ledger.roofs import Roofs
@@ -38,7 +38,7 @@ def rows_of(folder, system, seconds, **fields):
             timed(spent, 0.9 * spent, 1.1 * spent, peak=1000 * N, precision=0.1) if isinstance(spent, float) else spent
         )
         one = changed(row(system, N, outcome), target=str(path), spec_hash=spec_hash(loaded.spec), **fields)
-        ledger = account(loaded, run_of(one.configuration), trace=False, orders=False)
+        ledger = SpecSystem(loaded).account(run_of(one.configuration), AccountOptions(orders=False))
         found.append(msgspec.structs.replace(one, counted=counted_of(ledger)))
     return found
 
@@ -147,6 +147,8 @@ def test_torch_is_not_imported(runs, tmp_path):
     code = """
 import sys
 from xfcost.__main__ import main
+from xfcost.systems.spec import SpecSystem
+from xfcost.systems.spec import SpecSystem
 try:
     main()
 finally:

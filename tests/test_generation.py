@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xfcost.api.analysis import account, analyze, compare
+from xfcost.api.analysis import analyze, compare
 from xfcost.api.runs import make_run
 from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes, sum_parts
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.load import load
+from xfcost.systems.spec import SpecSystem
 
 coefficients = st.lists(st.integers(-50, 50), min_size=1, max_size=4)
 
@@ -197,7 +199,7 @@ def test_the_longest_generation_is_that_of_its_halves(preset):
 
     def flops(start, new):
         run = make_run(N=start, mode="generate", new_tokens=new)
-        ledger = account(load(preset, room), run, trace=False)
+        ledger = SpecSystem(load(preset, room)).account(run, AccountOptions())
         return ledger.generation.without_cache.flops
 
     assert flops(prompt, 2 * half) == flops(prompt, half) + flops(prompt + half, half)

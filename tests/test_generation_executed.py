@@ -7,11 +7,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import PLAIN
 from hugging_face import theirs, write
 from strategies import exact
-from xfcost.api.analysis import account, analyze
+from xfcost.api.analysis import analyze
+from xfcost.counting.system import AccountOptions
 from xfcost.importing import import_config
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.build import build
 
 BATCH = 2
@@ -55,7 +57,8 @@ def ours(folder, values, architecture, **run):
     spec = import_config(write(folder, values | {"architectures": [architecture]}))
     file = folder / "ours.yaml"
     file.write_text(spec.text, encoding="utf-8")
-    return account(load(str(file)), Run(batch=run.pop("batch", BATCH), mode="generate", **run))
+    run = Run(batch=run.pop("batch", BATCH), mode="generate", **run)
+    return SpecSystem(load(str(file))).account(run, AccountOptions(trace=True))
 
 
 @pytest.mark.parametrize(("logits", "cached", "alone"), [(None, 7_134_336, 57_006_720), ("all", 8_046_336, 68_286_720)])
@@ -135,7 +138,7 @@ def test_the_real_model_has_logits_of_one_position(tmp_path):
     torch.testing.assert_close(logits_B1V, every.model(*every.inputs)[:, -1:])
     with FlopCounterMode(display=False) as counter:
         last.model(*every.inputs)
-    assert counter.get_total_flops() == 2 * (account(loaded, run, trace=False).total("macs") or 0)
+    assert counter.get_total_flops() == 2 * (SpecSystem(loaded).account(run, AccountOptions()).total("macs") or 0)
 
 
 def test_the_report_says_of_which_positions():

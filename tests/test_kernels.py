@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from clocks import Machine
-from xfcost.api.accounts import AccountOptions
 from xfcost.api.roofline import CalibratedRoofs, under_roofs, with_roofs
 from xfcost.api.runs import make_run, timing_plan
 from xfcost.counting.devices import device, device_names, device_reported
 from xfcost.counting.forward import count
-from xfcost.counting.system import SpecSystem
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, whole_of_peak
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
@@ -29,6 +28,7 @@ from xfcost.report.timing import timing_texts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.any_model.ledger import _by_operation
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import leaf_rows

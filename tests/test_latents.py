@@ -21,7 +21,6 @@ from transformers_models import parameters, transformers
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
-from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.layers.feed_forward import Dense
 from xfcost.layers.stage_entries import PoolingAttention
@@ -33,6 +32,7 @@ from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BlockModel, BuiltModel, ModuleMaker, SubLayerModel, build
 

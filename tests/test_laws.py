@@ -17,12 +17,12 @@ import xfcost
 from cases import CASES
 from helpers import report_text, table_of
 from strategies import as_yaml, spec_of
-from xfcost.counting.recorded import recorded
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_names
 from xfcost.spec.models import models
+from xfcost.systems.published import published_system
 
 COUNTS = ("params", "active_params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")
 CACHED = ("prefill", "decode", "generate")
@@ -81,7 +81,7 @@ class Questions:
         self.system = system if isinstance(system, str) else str(folder / "system.yaml")
         if not isinstance(system, str):
             Path(self.system).write_text(as_yaml({"name": "a system"} | system), encoding="utf-8")
-        found = recorded(system) if isinstance(system, str) and system in models() else None
+        found = published_system(system) if isinstance(system, str) and system in models() else None
         stored = set(found.counts.modes) if found else {"forward", "prefill", "decode", "train"}
         self.modes = sorted(stored | ({"generate"} if "decode" in stored else set()))
 

@@ -23,7 +23,6 @@ from xfcost.counting.measured_series import (
     pairs_of,
 )
 from xfcost.counting.sweep import PIXELS, TOKENS, measured_grids, targets_of
-from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Measurement, RowOutcome
 from xfcost.ledger.metadata import Load
@@ -31,6 +30,7 @@ from xfcost.ledger.statistics import Estimate, Interval, quotient, weighted_sum
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 
 TIME, MEMORY = METRICS["time"], METRICS["memory"]
 

@@ -17,9 +17,7 @@ from xfcost.api.runs import make_run
 from xfcost.cli import command
 from xfcost.commands.options import axis_of
 from xfcost.counting.comparison import distinct
-from xfcost.counting.recorded import recorded
 from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
-from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.figure import Captions, PanelSize, log_panels, look
@@ -27,6 +25,8 @@ from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, ChartLine, chart_bytes, chart_figure, guides_of, spread
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
+from xfcost.systems.published import published_system
+from xfcost.systems.spec import SpecSystem
 
 GUIDES = {"slope 2 (quadratic)": 2, "slope 1 (linear)": 1}
 
@@ -306,7 +306,7 @@ def test_a_system_without_scores_is_named():
     assert "no line" not in scaling_chart(sweeps, [[], []], "macs", mark=None).footnote
 
 
-@pytest.mark.parametrize("system", [SpecSystem(load("llama3-8b")), recorded("olmo-2-7b", mode="decode")])
+@pytest.mark.parametrize("system", [SpecSystem(load("llama3-8b")), published_system("olmo-2-7b", mode="decode")])
 def test_a_caption_says_which_n_is_beyond_the_positions(system):
     most, run = {"OLMo 2 7B": 4096}.get(system.name, 8192), make_run(mode="decode", dtype="bfloat16", attention="fused")
     footnotes = [

@@ -12,7 +12,7 @@ from xfcost.api import systems as api_systems
 from xfcost.api.runs import make_run
 from xfcost.commands.plot import timed_points
 from xfcost.counting.sweep import CountedSweep, common_range, shared_points, span_of, sweep
-from xfcost.counting.system import SpecSystem, System
+from xfcost.counting.system import System
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
@@ -21,6 +21,7 @@ from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 
 
 def swept(name: str, low: int, high: int) -> CountedSweep:

@@ -19,7 +19,7 @@ from xfcost.api.find import find
 from xfcost.api.roofline import bounded_roofline
 from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
-from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, recorded
+from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at
 from xfcost.importing import listed_model, loaded_config
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.operation import KINDS
@@ -27,6 +27,7 @@ from xfcost.spec.load import load, preset_names
 from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.published import published_system
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
@@ -55,7 +56,7 @@ def test_the_tool_writes_counts_that_are_those_of_a_run_elsewhere(tmp_path):
 @pytest.mark.rest
 @pytest.mark.parametrize("name", RUN)
 def test_counts_are_those_of_a_run_of_the_class(name):
-    found, runs = recorded(name), runs_of(config_of(name))[0]
+    found, runs = published_system(name), runs_of(config_of(name))[0]
     for mode, pieces in found.counts.modes.items():
         # one N of every piece, at another batch than those that it was fitted to
         for piece in pieces:
@@ -79,7 +80,7 @@ def test_forms_are_sums_of_products():
 def test_parameters_are_the_published_ones(name):
     """At the precision at which they are printed."""
     published = models()[name].params
-    if found := recorded(name):
+    if found := published_system(name):
         mode = next(iter(found.counts.modes))
         ours = found.at(min(64, found.counts.tokens), mode, 1).total("params")
     else:
@@ -112,7 +113,7 @@ def test_a_cache_and_weights_by_hand():
 @pytest.mark.parametrize(("tokens", "chunks"), [(3, 1), (64, 1), (65, 2), (1000, 16), (1024, 16)])
 def test_a_chunk_that_is_not_full_costs_a_whole_one(tokens, chunks):
     """48 heads of 128 keys and values; of each token three products of 64·128 and three of 128·128."""
-    rows = recorded("qwen3.5-27b").at(tokens, "prefill", 2).rows
+    rows = published_system("qwen3.5-27b").at(tokens, "prefill", 2).rows
     products = sum(row.macs for row in rows if ".linear_attn.bmm" in row.path)
     assert products == 2 * chunks * 64 * 48 * 3 * (64 * 128 + 128 * 128)
 
@@ -138,7 +139,7 @@ def test_a_generation_is_its_prompt_and_every_step_by_hand():
 def test_the_steps_of_a_generation_pass_the_end_of_a_window(name, window):
     """Windows fill on the way."""
     ledger = analyze(name, mode="generate", N=window - 20, new_tokens=40, batch=2)
-    model = recorded(name)
+    model = published_system(name)
     steps = [model.at(tokens, "decode", 2).total("macs") for tokens in range(window - 19, window + 20)]
     assert ledger.generation.decode.macs == sum(steps)
     assert ledger.generation.prefill.macs == model.at(window - 20, "prefill", 2).total("macs")
@@ -153,7 +154,7 @@ def test_a_generation_may_end_at_the_last_position(new_tokens, beyond):
 
 def test_every_batch_has_its_own_cache():
     """Of one model, asked again: 28 layers of 8 heads of 128, twice, in two bytes."""
-    model = recorded("qwen3-0.6b")
+    model = published_system("qwen3-0.6b")
     for batch in (1, 8, 3):
         assert model.at(1000, "decode", batch).cache.bytes == batch * 1000 * 28 * 2 * 8 * 128 * 2
     # two replicas have four of eight samples each

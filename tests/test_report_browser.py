@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from pages import HOSTILE, hostile_spec, written
-from xfcost.api.accounts import account
 from xfcost.api.runs import make_run
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger import units
 from xfcost.spec.load import load
+from xfcost.systems.spec import SpecSystem
 
 pytestmark = pytest.mark.browser
 
@@ -109,9 +110,9 @@ def test_at_every_n_of_the_slider_the_page_has_python_s_integers(opened, words):
         for n, (macs, memory, cache) in list(zip(sizes, figures, strict=True))[::3]:
             if macs is None:
                 with pytest.raises(Exception, match=r"positions|rows|N can be"):
-                    account(spec, make_run(N=n, **options), trace=False, orders=False)
+                    SpecSystem(spec).account(make_run(N=n, **options), AccountOptions(orders=False))
                 continue
-            ledger = account(spec, make_run(N=n, **options), trace=False, orders=False)
+            ledger = SpecSystem(spec).account(make_run(N=n, **options), AccountOptions(orders=False))
             assert int(macs) == ledger.total("macs"), n
             assert int(memory) == ledger.attention_memory()["all_layers"], n
             assert int(cache) == ledger.cached_bytes, n
@@ -124,7 +125,7 @@ def test_the_slider_changes_every_figure_and_its_words_are_python_s(opened):
     for place in (0, 1, 40, len(sizes) - 1):
         choose(page, place)
         for system, spec in enumerate(("vit-s8", "swin-t")):
-            ledger = account(load(spec, ()), make_run(N=sizes[place]), trace=False, orders=False)
+            ledger = SpecSystem(load(spec, ())).account(make_run(N=sizes[place]), AccountOptions(orders=False))
             macs, memory = ledger.total("macs"), ledger.attention_memory()["all_layers"]
             assert shown(page, system, "macs") == (str(macs), units.count(macs))
             assert shown(page, system, "attention_bytes") == (str(memory), units.size(memory))

@@ -13,14 +13,14 @@ import xfcost
 from helpers import xf
 from pages import HOSTILE, Strict, contrast, evaluated, hostile_spec, page_of, written
 from test_roofline import found as measured
-from xfcost.api.accounts import AccountOptions, account
 from xfcost.api.report_page import page_content
 from xfcost.api.runs import make_run
-from xfcost.counting.system import SpecSystem
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger import units
 from xfcost.ledger.least_work import row_bound
 from xfcost.report.page.page import page_html
 from xfcost.spec.load import load
+from xfcost.systems.spec import SpecSystem
 
 LINEAR = ("torch.nn:Linear", "--build", "in_features=3", "--build", "out_features=4")
 TWO = ("vit-s8", "swin-t", "--N", "784")
@@ -111,7 +111,7 @@ def test_the_forms_in_the_page_give_the_counted_integers(name):
             if total is None:
                 continue
             run = make_run(N=data["sizes"][place], mode=mode)
-            ledger = account(load(spec, ()), run, trace=False, orders=False)
+            ledger = SpecSystem(load(spec, ())).account(run, AccountOptions(orders=False))
             assert total == ledger.total("macs")
             rows = [evaluated(system, row["macs"], place) for row in system["rows"]]
             assert sum(rows) == total
@@ -121,7 +121,7 @@ def test_the_forms_in_the_page_give_the_counted_integers(name):
 
 def test_the_figures_that_are_written_are_those_of_the_ledger():
     page = page_of(*TWO)
-    total = account(load("vit-s8", ()), make_run(N=784), trace=False).total("macs")
+    total = SpecSystem(load("vit-s8", ())).account(make_run(N=784), AccountOptions()).total("macs")
     place = 'data-system="0" data-quantity="macs" data-whole="total"'
     assert f'<data value="{total}" {place}>{units.count(total)}</data>' in page
     assert "9,216·N² + 21,325,824·N + 21,626,880" in page

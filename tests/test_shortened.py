@@ -14,7 +14,6 @@ from specs import counted
 from strategies import counted_spec, placed
 from transformers_models import TheirWeights, compare, last_state, ours_of, scrambled, theirs_of, transformers
 from xfcost.counting.sweep import sweep
-from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Residual
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.grid import Grid
@@ -24,6 +23,7 @@ from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.build import ModuleMaker, SubLayerModel, build
 
 # `--kind` of one of these selects this file

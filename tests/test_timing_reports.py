@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from helpers import report_text, table_of
-from xfcost.api.accounts import account
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.api.runs import make_run, timing_plan
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
-from xfcost.counting.system import SpecSystem
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.achieved import rates
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
@@ -25,6 +24,7 @@ from xfcost.report.scaling import fitted_text
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.memory.peak import bytes_to_run
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.shared.private_torch import is_compiler_error
@@ -75,7 +75,7 @@ def test_the_rate_of_a_kind_is_that_of_all_its_blocks():
 
 
 def test_the_rate_of_a_training_step_has_the_work_of_its_backward_pass():
-    ledger = account(load("vit-ti32", SMALL), make_run(mode="train"), trace=False, orders=False)
+    ledger = SpecSystem(load("vit-ti32", SMALL)).account(make_run(mode="train"), AccountOptions(orders=False))
     seconds = {row.path: row.times / 64 for row in ledger.rows}
     ledger = with_seconds(ledger, seconds, {}, timing(1.0))
     scores = next(row for row in ledger.rows if row.operation == "scores")

@@ -5,15 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import PLAIN
-from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.analysis import analyze
 from xfcost.api.option_readers import byte_number
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import plain, tiled
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.spec.load import load
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.timing import rows as rows_
 from xfcost.torch_models.timing.systems import SystemOnDevice
 
@@ -94,7 +95,7 @@ def test_a_memory_that_holds_no_tile_is_refused() -> None:
 
 def held(name: str, **options: object) -> dict[str, int | None]:
     run = make_run(**PLAIN, **options)
-    found = ready_to_time(load(name, ("stages.0.depth=1",)), run, "cpu", AccountOptions(orders=False))
+    found = SpecSystem(load(name, ("stages.0.depth=1",))).ready(run, AccountOptions(orders=False), "cpu")
     room = SystemOnDevice(found, "cpu")
     return {row.path: row.operand_bytes for row in with_operand_bytes(found.ledger, room.row_bytes).rows}
 

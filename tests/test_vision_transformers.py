@@ -14,7 +14,6 @@ from transformers_models import TheirWeights
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
-from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.grid import Grid
@@ -24,6 +23,7 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.build import ModuleMaker, SubLayerModel
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace

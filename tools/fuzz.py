@@ -33,15 +33,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import yaml
 
-from xfcost.api.analysis import account, analyze
+from xfcost.api.analysis import analyze
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
+from xfcost.counting.system import AccountOptions
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.measurements import Header, Machine
 from xfcost.report.table import document
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
+from xfcost.systems.spec import SpecSystem
 
 ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = ("spec", "config", "saved", "runs", "toml", "arguments")
@@ -165,7 +167,7 @@ def try_spec(rng: random.Random, folder: Path) -> None:
     file.write_text(text, "utf-8")
     run = make_run(**_options(rng))
     loaded = load(str(file))
-    ledger = account(loaded, run, trace=False)
+    ledger = SpecSystem(loaded).account(run, AccountOptions())
     document(ledger, rng.choice((None, None, "operation", "block", "stage", "mixing"))).text(rng.choice(FORMS))  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.accounts import module_run, named_module
+from xfcost.api.systems import module_run, named_module
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, placed
 from xfcost.importing import loaded_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError

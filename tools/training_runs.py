@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from xfcost.api.accounts import account
 from xfcost.api.runs import make_run
 from xfcost.counting.distributed import all_recomputed_macs
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.units import DAY, HOUR
 from xfcost.report.training import scientific
 from xfcost.spec.load import load
+from xfcost.systems.spec import SpecSystem
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "training-runs"
 _TERA = 1e12
@@ -62,7 +63,7 @@ def counts(preset: str, settings: str, length: str) -> Counts:
     """What training one token costs."""
     run = make_run(mode="train", attention="eager", N=length or None, tokens=_TOKENS)
     overrides = tuple(text for text in settings.split("; ") if text)
-    ledger = account(load(preset, overrides), run, trace=False, orders=False)
+    ledger = SpecSystem(load(preset, overrides)).account(run, AccountOptions(orders=False))
     if ledger.training is None or ledger.training.run is None:
         raise AssertionError("a training run was asked for")
     step, whole = ledger.training.step, ledger.training.run

@@ -6,30 +6,23 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.api.accounts import (
-    AccountOptions,
-    account,
-    built,
-    check_letters,
-    check_texts,
-    given_module,
-    imported,
+from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
+from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
+from xfcost.api.systems import (
+    check_mixing,
     is_module,
     mixing_limit,
-    module_account,
-    module_run,
-    named_module,
-    one_number,
-    recorded_model,
+    open_one,
+    open_systems,
+    own_run,
     refuse_class,
     settings_texts,
-    sized_on_devices,
+    shared_run,
     spec_name,
-    stored_forward,
-    with_probe,
+    system_ledgers,
+    with_remarks,
 )
-from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, read_option, takes
-from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.calibration import shipped_devices
 from xfcost.ledger.device import THIS_MACHINE, DeviceGroup
 from xfcost.ledger.errors import UsageError
@@ -37,7 +30,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantization import UNQUANTISED
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
-from xfcost.spec.targets import module_target
+from xfcost.systems.spec import SpecSystem
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +40,7 @@ if TYPE_CHECKING:
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 
-__all__ = ["account", "analyze", "build", "compare", "register", "trace"]
+__all__ = ["analyze", "build", "compare", "register", "trace"]
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -98,6 +91,9 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
         progress=options.get("progress"),
         strict=bool(options.get("strict")),
         mixing=mixing_limit(options.get("mixing"), options.get("mixing_limit")),
+        orders=options.get("closed_form"),
+        tokens_of=tuple(options.get("tokens_of") or ()),
+        cache=(options.get("cache_in"), options.get("cache_out")),
     )
 
 
@@ -119,49 +115,15 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     given: dict[str, Any] = dict(options)
-    choosing = take_choosing(given)
-    how, examples = account_options(given), (given.get("example_inputs"), given.get("example_kwargs"))
+    choosing, named = take_choosing(given), not is_module(spec)
+    how = account_options(given)
     if given.get("trace") is None and given.get("on") is None:
         how = how._replace(trace=None)
-    if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        run = choosing.applied(module_run(given, "given"))
-        run = _checked(run, how)
-        module = given_module(spec, *examples)
-        check_letters(module.inputs, given)
-        return _with_roofs(module_account(module, given, how, run), how)
+    how = how._replace(probe=bool(given.get("probe")), check=how.trace is not False or bool(given.get("mixing")))
     refuse_class(spec)
-    refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
-    name, settings = spec_name(spec), given.get("settings")
-    target = module_target(name)
-    if (recorded := recorded_model(target, given)) is not None:
-        found, own_run = recorded
-        tokens, size = one_number(given.get("N")), read_option("size", given.get("size"))
-        run = choosing.applied(own_run)._replace(tokens=None if tokens is None else (tokens,), size=size)
-        run = _checked(run, how)
-        ledger = found.account(run, orders=given.get("closed_form") is not False)
-        return sized_on_devices(ledger, run, found.sizes, found.weights)
-    loaded = imported(target, given, how.progress) if target is not None and target.kind == "config" else None
-    if target is not None and loaded is None:
-        inputs = given.get("inputs") or ()
-        of_config = target.kind == "config"
-        kind, place = ("config", target.place) if of_config else ("named", None)
-        run = choosing.applied(module_run(given, kind, place))  # type: ignore[arg-type]
-        run = _checked(run, how)
-        stored = stored_forward(target, given, run)
-        named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run, stored)
-        check_texts(inputs, given.get("N"))
-        return _with_roofs(module_account(named, given, how, run), how)
-    refuse("a spec", {name: given.get(name) for name in ("tokens_of", "cache_in", "cache_out", "inputs", "build")})
-    loaded = loaded or load(name, settings_texts(settings))
-    run = choosing.applied(make_run(**run_options(given)))
-    run = _checked(run, how)
-    refuse("a spec", {"probe": given.get("probe"), "mixing": given.get("mixing")}, mode=run.mode)
-    ledger = _with_roofs(account(loaded, run, how), how)
-    if given.get("probe"):
-        return with_probe(loaded, run, ledger, how.say)
-    if not how.mixing or run.mode in {"decode", "generate"} or (how.trace is False and not given.get("mixing")):
-        return ledger
-    return with_probe(loaded, run, ledger, lambda text: None, detailed=False, limit=how.mixing)
+    system = open_one("analyze", spec, given, how.progress, counted=True)
+    run = _checked(choosing.applied(own_run(system, given, named=named)), how)
+    return _with_roofs(system.account(run, how), how)
 
 
 def _with_roofs(ledger: Ledger, how: AccountOptions) -> Ledger:
@@ -189,10 +151,9 @@ def compare(
     The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
     crossovers are looked for at fewer points, and no row has an order.
     """
-    from xfcost.api.systems import check_mixing, open_systems, shared_run, system_ledgers, with_remarks
     from xfcost.counting.comparison import compared
 
-    how = account_options(options)._replace(orders=thorough)
+    how = account_options(options)._replace(orders=None if thorough else False)
     run = make_run(**run_options(options))
     systems = open_systems(specs, {**options, "on": run.on}, how.progress, patient=thorough, counted=True)
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
@@ -230,7 +191,7 @@ def build(
     Raises:
         XfcostError: bad input; a NoRoomError where the weights don't fit, with bytes.
     """
-    return built(load(spec_name(spec), settings_texts(settings)), make_run(**options), device)
+    return SpecSystem(load(spec_name(spec), settings_texts(settings))).built(make_run(**options), device)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:

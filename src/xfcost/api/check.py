@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.accounts import module_texts, spec_name
 from xfcost.api.analysis import analyze
 from xfcost.api.difference import opened
 from xfcost.api.options import (
@@ -39,6 +38,7 @@ from xfcost.api.options import (
 )
 from xfcost.api.revisions import commit_of
 from xfcost.api.runs import refuse, taken_budgets
+from xfcost.api.systems import module_texts, spec_name
 from xfcost.counting.checking import (
     GROWING_OF_BUDGETS,
     BudgetFigure,

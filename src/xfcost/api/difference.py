@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
-from xfcost.api.accounts import is_module, module_texts, settings_texts, spec_name
 from xfcost.api.analysis import analyze
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import InputOptions, PredictOption, ProgressOption, RunOptions, SettingsOption, takes
 from xfcost.api.revisions import at_revision, checked_out, code_report, revised
 from xfcost.api.runs import refuse
+from xfcost.api.systems import is_module, module_texts, settings_texts, spec_name
 from xfcost.counting.differences import Diff, difference, other_runs
 from xfcost.counting.measured_differences import RunsDiff, runs_difference
 from xfcost.ledger.errors import SpecError, UsageError, printable

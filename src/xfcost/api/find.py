@@ -8,12 +8,11 @@ from contextlib import closing, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.accounts import settings_texts, spec_name
 from xfcost.api.option_readers import jobs as read_jobs
 from xfcost.api.option_readers import token_numbers
 from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, read_option, takes
 from xfcost.api.runs import make_run, refuse, taken_budgets
-from xfcost.api.systems import at_batch, kind_of, open_systems, start
+from xfcost.api.systems import COUNTED_MODES, check_options, open_systems, settings_texts, spec_name
 from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
 from xfcost.counting.find.search import (
     MOST_CONFIGURATIONS,
@@ -25,7 +24,7 @@ from xfcost.counting.find.search import (
     presets_of,
 )
 from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, read_variables
-from xfcost.counting.system import System
+from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.quantization import UNQUANTISED
@@ -87,6 +86,7 @@ def answer(
         **{name: value for name, value in given.items() if name not in (*SearchOptions.__annotations__, "settings")}
     )
     run = run._replace(cache_format=UNQUANTISED)
+    how = AccountOptions(orders=False, progress=progress.said)
     settings, family = settings_texts(given.get("settings")), given["family"] or ()
     families = [family] if isinstance(family, str) else list(family)
     names = [spec_name(spec) for spec in specs]
@@ -97,8 +97,9 @@ def answer(
         chosen = presets_of(names, families)
         systems = open_systems(chosen, given | {"on": run.on}, progress.said, counted=True)
         for one in systems:
-            start(one, [run], mixing=False, strict=False, progress=progress.said)
-        kinds = [kind_of(one, run) for one in systems]
+            check_options(one, run, modes=COUNTED_MODES)
+            one.start([run], how)
+        kinds = [one.kind(run) for one in systems]
         return find_in_gallery(dict(zip(chosen, systems, strict=True)), kinds, run, question)
     variables = tuple(map(_read_values, read_variables(given["vary"])))
     keys = [variable.key for variable in variables]
@@ -123,14 +124,15 @@ def answer(
 
     @cache
     def opened(name: str, batch: int) -> System:
-        system = at_batch(first(name), batch)
-        start(system, runs, mixing=False, strict=False, progress=progress.said)
+        system = first(name).with_samples(batch)
+        check_options(system, run, modes=COUNTED_MODES)
+        system.start(runs, how)
         return system
 
     limit = given["limit"]
     if limit is not None:
         limit = whole_number("--limit", limit, least=1, most=MOST_CONFIGURATIONS, example="1M")
-    run = with_defaults(run, [kind_of(first(name), run) for name in names])
+    run = with_defaults(run, [first(name).kind(run) for name in names])
     if len(names) > 1:
         variables = (Variable(PRESET, tuple(names)), *variables)
     varied = Varied(tuple(names), variables, opened)

@@ -8,13 +8,12 @@ from typing import Final
 
 import msgspec
 
-from xfcost.api.accounts import account
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.counting.comparison import compared
 from xfcost.counting.measured import Curve, MeasuredSeries, Pair, measured
 from xfcost.counting.measured_series import Choice, Series, at, chosen, grouped, mixing_macs_of, work_of
 from xfcost.counting.sweep import TOKENS, measured_grids
-from xfcost.counting.system import SpecSystem
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger import units
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, any_of, shown
@@ -26,7 +25,9 @@ from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.roofs import nominal_roofs
 from xfcost.ledger.runs_file import read_runs
 from xfcost.spec.load import Loaded, load
+from xfcost.systems.spec import SpecSystem
 
+_COUNTED: Final = AccountOptions(orders=False)
 # Points of a curve.
 _POINTS: Final = 33
 
@@ -176,7 +177,7 @@ def _at(series: Series, x: int) -> Configuration:
 
 
 def _counted(loaded: Loaded, configuration: Configuration) -> Counted:
-    return counted_of(account(loaded, run_of(configuration), trace=False, orders=False))
+    return counted_of(SpecSystem(loaded).account(run_of(configuration), _COUNTED))
 
 
 def _with_counted(pair: Pair, specs: _Specs) -> Pair:
@@ -194,7 +195,7 @@ def _with_counted(pair: Pair, specs: _Specs) -> Pair:
         loaded.append(spec)
     try:
         run = run_of(first)
-        ledgers = [account(one, run, trace=False, orders=False) for one in loaded]
+        ledgers = [SpecSystem(one).account(run, _COUNTED) for one in loaded]
         found = compared([SpecSystem(one) for one in loaded], ledgers, run, thorough=False)
     except XfcostError as error:
         return msgspec.structs.replace(pair, not_counted=str(error))

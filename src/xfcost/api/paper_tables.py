@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from xfcost.api.accounts import settings_texts, torch_there
 from xfcost.api.measured import rows_of_file
 from xfcost.api.options import takes
 from xfcost.api.runs import make_run
+from xfcost.api.systems import settings_texts
 from xfcost.counting.layer_types import LayerSizes, LayerTable, layer_table
 from xfcost.counting.survey import Survey, survey_lines, times_over_full
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
 from xfcost.spec.run import Run
+from xfcost.systems.spec import torch_there
 
 # Paths are composed token by token.
 MOST_TOKENS: Final = 2**16

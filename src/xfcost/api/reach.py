@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from xfcost.api.options import (
     ExampleOptions,
     InputOptions,
-    Progress,
     ProgressOption,
     SettingsOption,
     SizeOptions,
     takes,
 )
 from xfcost.api.runs import make_run
-from xfcost.api.systems import open_one, running
-from xfcost.counting.reach.composed import reach as composed
+from xfcost.api.systems import open_one
 from xfcost.counting.reach.result import Reach
-from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import UsageError, XfcostError, shown
-from xfcost.spec.run import Run
+from xfcost.ledger.errors import UsageError, shown
 
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
-
-    from xfcost.torch_models.any_model.system import ModuleSystem
 
 
 class ReachOptions(SizeOptions, SettingsOption, ExampleOptions, InputOptions, ProgressOption, total=False):
@@ -53,35 +46,8 @@ def reach(
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     progress = options.get("progress")
-    systems = [open_one("reach", spec, options, progress)]
-    return reaches(systems, make_run(N=options.get("N"), size=options.get("size")), place_of(token), progress)[0]
-
-
-def reaches(systems: Sequence[System], run: Run, token: Sequence[int] | None, progress: Progress | None) -> list[Reach]:
-    """The reach of each system at the size of the run.
-
-    Raises:
-        XfcostError: it can't have that size, or has no such token, or no tokens.
-    """
-    say = progress or (lambda text: None)
-    return [_reach(one, run, token, say) for one in systems]
-
-
-def _reach(system: System, run: Run, token: Sequence[int] | None, say: Progress) -> Reach:
-    if isinstance(system, SpecSystem):
-        return composed(system.loaded, run, token)
-    module = cast("ModuleSystem", system)
-    with running(module):
-        from xfcost.torch_models.any_model.system import lengths_of
-        from xfcost.torch_models.reach.any_reach import reach_of_module
-
-        say(f"changing one token of {module.name} at a time …")
-        lengths, longer = lengths_of(run), None
-        if lengths.tokens is not None:
-            with suppress(XfcostError), module.module.on_cpu(lengths._replace(tokens=2 * lengths.tokens)) as built:
-                longer = built[1]
-        with module.module.on_cpu(lengths) as (model, given):
-            return reach_of_module(model, given, module.name, token, longer=longer)
+    system, run = open_one("reach", spec, options, progress), make_run(N=options.get("N"), size=options.get("size"))
+    return system.reach(run, place_of(token), progress or (lambda text: None))
 
 
 def place_of(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.accounts import AccountOptions
 from xfcost.api.analysis import account_options
 from xfcost.api.options import CompareOptions, takes
 from xfcost.api.roofline import bounded_roofline, under_roofs
@@ -17,7 +16,7 @@ from xfcost.counting.comparison import Comparison, compared
 from xfcost.counting.diagram import Diagram, diagram
 from xfcost.counting.size_forms import TOTAL, size_forms
 from xfcost.counting.sweep import default_span, size_list
-from xfcost.counting.system import SpecSystem, System
+from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, XfcostError, shown
 from xfcost.ledger.execution import ONE_PASS
 from xfcost.ledger.ledger import Ledger
@@ -116,7 +115,7 @@ def _diagram(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run) -> 
     forward = run._replace(mode="forward", plan=None, logits=None, new_tokens=1)
     return diagram(
         [
-            place(one.loaded, forward) if isinstance(one, SpecSystem) else ledger
+            ledger if one.loaded is None else place(one.loaded, forward)
             for one, ledger in zip(systems, ledgers, strict=True)
         ]
     )
@@ -146,7 +145,7 @@ def _rooflines(
     systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, how: AccountOptions
 ) -> list[Roofline] | str:
     """Of specs that were timed or predicted, or on the devices of the run; modules have none. Or why there are none."""
-    if run.mode not in ONE_PASS or not all(isinstance(one, SpecSystem) for one in systems):
+    if run.mode not in ONE_PASS or any(one.loaded is None for one in systems):
         return []
     try:
         if how.device or how.predict:

@@ -6,16 +6,15 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from xfcost.api.accounts import is_module, refuse_class, torch_there
 from xfcost.api.options import Progress, takes
 from xfcost.api.runs import make_run
-from xfcost.api.systems import open_one
+from xfcost.api.systems import is_module, open_one, refuse_class
 from xfcost.counting.forward import count
-from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.residual_stream import ResidualStream
 from xfcost.spec.placement import place
+from xfcost.systems.spec import torch_there
 
 _MOST_SEED: Final = 2**63 - 1
 _OF_SPECS: Final = "only a spec says which of its sums are residual adds (`xfcost list` shows presets)"
@@ -58,7 +57,7 @@ def stream(  # noqa: PLR0913 - options
         raise UsageError(f"stream: expected a spec, got the torch module {type(spec).__name__}; {_OF_SPECS}")
     refuse_class(spec)
     system = open_one("stream", spec, {"settings": settings}, progress)
-    if not isinstance(system, SpecSystem):
+    if system.loaded is None:
         raise UsageError(f"stream {shown(spec, 80)}: expected a spec, got a torch module; {_OF_SPECS}")
     architecture = place(system.loaded, run)
     with torch_there(architecture.spec.name, "running it"):

@@ -7,11 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.accounts import AccountOptions
-from xfcost.api.predictions import calibration_of
 from xfcost.api.systems import system_ledger
 from xfcost.counting.devices import device_reported
-from xfcost.counting.system import SpecSystem, System
+from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
@@ -22,6 +20,7 @@ from xfcost.ledger.roofs import Roofs, nominal_roofs, roofs_of
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.systems.predictions import calibration_of
 
 # Operations without bytes that a message names.
 _MOST_NAMED: Final = 3
@@ -136,7 +135,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
 
 
 def _with_bytes(ledger: Ledger, system: System, run: Run) -> Ledger:
-    if not isinstance(system, SpecSystem):
+    if system.loaded is None:
         return ledger
     from xfcost.torch_models.timing.rows import row_bytes_of
 

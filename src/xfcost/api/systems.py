@@ -1,63 +1,146 @@
-"""The systems of a comparison, a plot or a drawing: specs, and torch modules given or named."""
+"""What a user gives -> systems, checked against what each sort can take; and the ledgers of several.
+
+A system is a spec, a published model whose stored counts answer, or a torch module, given or named.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
-from xfcost.api.accounts import (
-    AccountOptions,
-    account,
-    accounts,
-    as_built,
-    given_module,
-    how_of,
-    imported,
-    is_module,
-    mixing_limit,
-    module_on_devices,
-    named_module,
-    ready_to_time,
-    recorded_model,
-    settings_texts,
-    sized_on_devices,
-    spec_name,
-    stored_forward,
-    torch_there,
-    with_predicted_seconds,
-    writes_text,
-)
 from xfcost.api.options import Progress, read_option
-from xfcost.api.predictions import predictors
-from xfcost.api.runs import refuse
+from xfcost.api.runs import make_run, refuse, run_options
 from xfcost.counting.devices import read_several
-from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.sweep import PIXELS, SizeAxis
-from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError, printable, shown
+from xfcost.counting.system import AccountOptions, System
+from xfcost.ledger.errors import NoNumbersError, SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
+from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.grammar import Spec
-from xfcost.spec.load import expanded, load
-from xfcost.spec.models import config_of, models
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run, is_language_model, with_defaults
-from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
+from xfcost.spec.load import Loaded, expanded, load
+from xfcost.spec.models import counts_of, models
+from xfcost.spec.run import Run, is_deployed, with_defaults
+from xfcost.spec.targets import ModuleTarget, ModuleTexts, config_values, module_target, texts_by_place, writes_text
+from xfcost.systems.spec import SpecSystem, timed_in_turns, torch_there
 
 if TYPE_CHECKING:
-    from xfcost.torch_models.any_model.system import AnyModule, ModuleSystem
-    from xfcost.torch_models.timing.systems import OnDevice
+    import torch
+
+    from xfcost.systems.module import ModuleSystem
+    from xfcost.systems.published import PublishedSystem
+    from xfcost.torch_models.any_model.targets import GivenModule, NamedModule, Stored
 
 _PAIR: Final = 2
 # Modes in which a torch module is timed, and in which it is compared with other systems.
 TIMED_MODES: Final[tuple[Mode, ...]] = ("forward", "train")
-_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, *WITH_CACHE)
+COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, *WITH_CACHE)
 # Sizes of the image at which a module is counted first, where they are in the range.
 _SIDES: Final = (512, 448, 224, 256)
+# Elements that are followed to find mixing kinds: some 20 s on a core of a laptop.
+_USUAL_LIMIT: Final = 400_000_000
+
+ModuleKind = Literal["given", "named", "config"]
+# Options of the run that only some modules take: transformers builds a config in any dtype and attention.
+_TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
+    "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
+}  # fmt: skip
+
+
+# ── names and texts ──
+
+
+def spec_name(spec: Any) -> str:
+    """A preset's name or a path, as text.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(spec, str | os.PathLike):
+        name = os.fspath(spec)
+        return name if isinstance(spec, str) else os.path.join(".", name)
+    raise UsageError(f"expected a preset's name or a path to a YAML file, got {shown(spec)}")
+
+
+def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
+    """`key=value` texts, as after `--set`; None is none.
+
+    Raises:
+        UsageError: they are something else.
+    """
+    given = (settings,) if isinstance(settings, str) else tuple(settings or ())
+    for setting in given:
+        if not isinstance(setting, str):
+            raise UsageError(f"settings: expected texts like 'stages.0.depth=4', got {shown(setting)}")
+    return given
+
+
+def is_module(given: Any) -> bool:
+    """Is it a torch module? torch is not imported for the question."""
+    torch_loaded = sys.modules.get("torch")
+    return torch_loaded is not None and isinstance(given, torch_loaded.nn.Module)
+
+
+def refuse_class(given: Any) -> None:
+    """Refuse a class where a module or a spec is expected.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if isinstance(given, type):
+        name = given.__name__
+        raise UsageError(f"expected a spec or a torch module, got the class {name}; make a module of it: {name}(…)")
+
+
+def mixing_limit(mixing: bool | None, limit: Any = None) -> float:
+    """The elements to follow in finding the mixing kinds of a module, or in checking a spec's; no limit if asked for.
+
+    Raises:
+        UsageError: the limit is no whole number.
+    """
+    found = math.inf if mixing else _USUAL_LIMIT
+    found = found if limit is None else read_option("mixing_limit", limit)
+    return 0 if mixing is False else found
+
+
+def one_number(given: Any) -> int | None:
+    """The number for N in the shapes of inputs.
+
+    Raises:
+        UsageError: more than one, or none, or one out of range.
+    """
+    numbers = read_option("N", given)
+    if numbers is not None and len(numbers) != 1:
+        raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
+    if not numbers:
+        return None
+    check_tokens(numbers[0])
+    return int(numbers[0])
+
+
+def module_texts(targets: Sequence[str | None], options: Mapping[str, Any]) -> list[dict[str, list[str]]]:
+    """`inputs` and `build` of each target, by the options of the command; {} where neither is given.
+
+    Raises:
+        UsageError: they are of a target that is no module.
+    """
+    given = ModuleTexts(tuple(options.get("inputs") or ()), tuple(options.get("build") or ()))
+    if not given.inputs and not given.build:
+        return [{} for _ in targets]
+    modules = {place: one for place, one in enumerate(targets, 1) if one is not None and module_target(one) is not None}
+    texts, none = texts_by_place(given, modules, len(targets)), ModuleTexts()
+    found = [texts.get(place, none) for place in range(1, len(targets) + 1)]
+    return [{"inputs": list(one.inputs), "build": list(one.build)} for one in found]
+
+
+# ── one system ──
 
 
 def open_systems(
@@ -93,10 +176,8 @@ def open_systems(
         refuse("a spec", {"example_inputs": examples})
     systems: list[System | ModuleTarget] = []
     for number, one in enumerate(entries, 1):
-        if number in named:
-            systems.append(named[number])
-        elif isinstance(spec := targets.get(number), SpecSystem | RecordedModel):
-            systems.append(spec)
+        if number in targets:
+            systems.append(targets[number])
         elif isinstance(one, str):
             systems.append(SpecSystem(load(one, settings_texts(settings))))
         else:
@@ -107,7 +188,7 @@ def open_systems(
         refuse("a module", {"settings": settings})
     chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
     run = Run(mode=options.get("mode") or "forward", choices=devices, **chosen)
-    kinds = [kind_of(one, run) for one in systems]
+    kinds = [writes_text(one.config, run.mode) if isinstance(one, ModuleTarget) else one.kind(run) for one in systems]
     for number, target in named.items():
         config = as_built(run, text=kinds[number - 1] is True, beside=kinds)
         stored = stored_forward(target, options, config)
@@ -116,77 +197,33 @@ def open_systems(
     return cast("list[System]", systems)
 
 
-def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Progress | None) -> System:
+def open_one(
+    command: str, given: Any, options: Mapping[str, Any], progress: Progress | None, *, counted: bool = False
+) -> System:
     """The system of a command that takes one.
 
     Raises:
         XfcostError: as `open_systems`; or a pattern matches several.
     """
-    systems = open_systems([given], options, progress)
+    systems = open_systems([given], options, progress, counted=counted)
     if len(systems) != 1:
         raise UsageError(f"{command}: {shown(given)} stands for {len(systems)} systems; give one")
     return systems[0]
-
-
-def at_batch(system: System, batch: int) -> System:
-    """A spec as it is, which takes the batch of its run; another system with this one.
-
-    Raises:
-        UsageError: a module is given with inputs of its own batch.
-    """
-    if isinstance(system, SpecSystem):
-        return system
-    if isinstance(system, RecordedModel):
-        return system.with_samples(batch)
-    return _module_system(cast("ModuleSystem", system).module.with_samples(batch), patient=False)
-
-
-def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
-    """Refuse to look for the mixing kinds where all systems are specs.
-
-    Raises:
-        UsageError: that is asked for.
-    """
-    if all(isinstance(one, SpecSystem) for one in systems):
-        refuse("specs side by side", {name: options.get(name) for name in ("mixing", "mixing_limit")})
-
-
-def shared_run(run: Run, systems: Sequence[System]) -> Run:
-    """`run` with one dtype and one attention for all systems, where it has none."""
-    return with_defaults(run, [kind_of(one, run) for one in systems])
-
-
-def kind_of(one: System | ModuleTarget, run: Run) -> Spec | bool:
-    """The spec of a system; of others: is it a language model?"""
-    if isinstance(one, SpecSystem):
-        return one.loaded.spec
-    if isinstance(one, RecordedModel):
-        return writes_text(str(config_of(one.key)), run.mode)
-    target = one if isinstance(one, ModuleTarget) else getattr(cast("ModuleSystem", one).module, "target", None)
-    return writes_text(target.place if target and target.kind == "config" else None, run.mode)
-
-
-def text_positions(system: System, run: Run, most: int) -> int:
-    """The positions of a language model, at most so many, of a spec to a power of two below; 0 of other systems."""
-    if isinstance(system, RecordedModel):
-        return min(system.counts.positions or most, most) if "decode" in system.counts.modes else 0
-    if not isinstance(system, SpecSystem):
-        return min(cast("ModuleSystem", system).module.positions or 0, most)
-    while is_language_model(system.loaded.spec) and most:
-        with suppress(XfcostError):
-            place(system.loaded, run._replace(tokens=(most,)))
-            return most
-        most //= 2
-    return 0
 
 
 def _texts(given: Sequence[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
+def _module_system(module: GivenModule | NamedModule, *, patient: bool) -> ModuleSystem:
+    from xfcost.systems.module import ModuleSystem
+
+    return ModuleSystem(module, patient=patient)
+
+
 def _target(
     one: Any, options: Mapping[str, Any], progress: Progress | None, counted: bool
-) -> ModuleTarget | SpecSystem | RecordedModel | None:
+) -> ModuleTarget | SpecSystem | PublishedSystem | None:
     """The module of a name; of a config.json its spec if there is one; None of specs."""
     target = module_target(one) if isinstance(one, str) else None
     if counted and (found := recorded_model(target, options)) is not None:
@@ -195,30 +232,228 @@ def _target(
     return target if loaded is None else SpecSystem(loaded)
 
 
-def _module_system(module: AnyModule, *, patient: bool) -> ModuleSystem:
-    from xfcost.torch_models.any_model.system import ModuleSystem
+def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress | None) -> Loaded | None:
+    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at.
 
-    return ModuleSystem(module, patient=patient)
+    `given` are the options of the command: a spec may have no cache of so many tokens.
+    """
+    from xfcost.importing import loaded_config
+
+    try:
+        cached = 0.0
+        if given.get("mode") in WITH_CACHE:
+            new_tokens = read_option("new_tokens", given.get("new_tokens")) or 0
+            cached = max(read_option("N", given.get("N")) or (inf,)) + new_tokens
+        loaded = loaded_config(Path(target.place), settings_texts(given.get("settings")), cached)
+        if (known := target.published) is None:
+            return loaded
+        spec = msgspec.structs.replace(loaded.spec, name=known.title, paper=known.paper)
+        return msgspec.structs.replace(loaded, spec=spec)
+    except SpecError as error:
+        if not isinstance((config_values(target.place) or {}).get("model_type"), str):  # of transformers
+            raise
+        if progress is not None and target.published is not None:
+            title = target.published.title
+            progress(f"{title}: its stored counts do not answer this run; its class in transformers is run …")
+        elif progress is not None:
+            first = str(error).removeprefix(target.place).partition("\n")[0]
+            reason = first.partition(";")[0].lstrip(":0123456789 ")
+            progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
+        return None
+
+
+def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> tuple[PublishedSystem, Run] | None:
+    """The model of the list that a target names, or whose fields its config has, and its run, without N and size.
+
+    None where its recorded counts do not answer, and its class has to run: to be timed, predicted, traced, trained and
+    looked into, and in another dtype or attention.
+    """
+    runs = (
+        "device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe", "cache_in",
+        "cache_out",
+    )  # fmt: skip
+    if target is None or target.kind != "config" or any(given.get(name) for name in runs):
+        return None
+    name: str | None = target.text
+    config = None
+    if name not in models():
+        from xfcost.importing import listed_model
+
+        name, config = listed_model(config_values(target.place) or {}), target.text
+    if name is None or counts_of(name) is None:
+        return None
+    from xfcost.systems.published import published_system
+
+    run = module_run(given, "config", target.place)
+    found = published_system(name, run.batch, run.mode, eager=run.attention == "eager", config=config)
+    answering = found and found.answering(run.dtype, run.attention)
+    return None if answering is None else (answering, run)
+
+
+def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> Stored | None:
+    """The stored counts of the forward of a published model that is trained, of the same dtype and attention."""
+    if run.mode != "train":
+        return None
+    for attention in (run.attention,) if run.attention else ("fused", "eager"):  # the best of its class, by default
+        alike = {"mode": "forward", "dtype": run.dtype, "attention": attention, "device": None, "trace": None}
+        if (found := recorded_model(target, {**given, **alike})) is not None:
+            return found[0].forward
+    return None
+
+
+def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:
+    """A module with example inputs."""
+    from xfcost.torch_models.any_model.targets import GivenModule
+
+    return GivenModule(module, inputs, keywords)
+
+
+def named_module(
+    target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any, run: Run | None = None,
+    stored: Stored | None = None,
+) -> NamedModule:  # fmt: skip
+    """The module that a target names; it is built when it is counted, that of a config as the `run` says."""
+    with torch_there(target.text, "loading it"):
+        from xfcost.torch_models.any_model.targets import ConfigOptions, NamedModule
+
+        config = (
+            ConfigOptions()
+            if run is None or target.kind != "config"
+            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*WITH_CACHE, "train"))
+        )
+        return NamedModule(target, inputs, build, int(read_option("batch", batch)), config, stored)
+
+
+# ── its run ──
+
+
+def own_run(system: System, given: Mapping[str, Any], *, named: bool) -> Run:
+    """The checked run of one system alone, `named` or given: what its sort can't take is refused.
+
+    Raises:
+        UsageError: an option has no meaning for it, or can't be.
+    """
+    if system.loaded is not None:
+        of_modules = ("example_inputs", "example_kwargs", "tokens_of", "cache_in", "cache_out", "inputs", "build")
+        refuse("a spec", {name: given.get(name) for name in of_modules})
+        run = make_run(**run_options(given))
+        refuse("a spec", {name: given.get(name) for name in ("probe", "mixing")}, mode=run.mode)
+        return run
+    run = module_run(given, "given" if not named else "named" if system.config is None else "config", system.config)
+    if named:
+        _check_texts(given.get("inputs") or (), given.get("N"))
+    else:
+        _check_letters(given.get("example_inputs"), given)
+    tokens = one_number(given.get("N"))
+    return run._replace(tokens=None if tokens is None else (tokens,), size=read_option("size", given.get("size")))
+
+
+def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = None) -> Run:
+    """The checked run of a module: its mode, its training step, its devices; `config` is the path of its config.
+
+    Raises:
+        UsageError: an option has a meaning only for specs, or a mode can't be timed or predicted.
+    """
+    refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
+    mode = read_option("mode", given.get("mode") or "forward")
+    if mode in WITH_CACHE:
+        refuse("a module with a cache", given)
+    run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
+    if kind != "config":  # which have a dtype of their own
+        return run
+    return as_built(run._replace(dtype=given.get("dtype")), text=writes_text(config, mode))
+
+
+def as_built(run: Run, *, text: bool, beside: Collection[Spec | bool] = ()) -> Run:
+    """`run` with the dtype and attention in which the model of a config is built; `beside`: the other systems.
+
+    That of a language model (`text`) has by default the best attention of its class.
+    """
+    if not is_deployed(run) or (run.mode == "train" and not text):
+        return run
+    chosen = with_defaults(run, [text, *beside])
+    return chosen._replace(attention=run.attention) if text else chosen
+
+
+def shared_run(run: Run, systems: Sequence[System]) -> Run:
+    """`run` with one dtype and one attention for all systems, where it has none."""
+    return with_defaults(run, [one.kind(run) for one in systems])
+
+
+def _check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
+    """Refuse a number for a letter where the example inputs are no function of it.
+
+    Raises:
+        UsageError: N or an image's size is given, and they are none.
+    """
+    from xfcost.torch_models.any_model.inputs import letters_of
+
+    letters = letters_of(inputs)
+    if given.get("N") is not None and "N" not in letters:
+        raise UsageError(f"N={shown(given['N'])}: for a module, N is the argument of example_inputs, a function of N")
+    if given.get("size") is not None and "H" not in letters:
+        raise UsageError(
+            f"size={shown(given['size'])}: for a module, H and W are the arguments of example_inputs, a function of "
+            "both"
+        )
+
+
+def _check_texts(texts: Sequence[str], tokens: Any) -> None:
+    """Refuse an N that no letter in the inputs of a named module uses.
+
+    Raises:
+        UsageError: there is one, and they have none.
+    """
+    from xfcost.torch_models.any_model.inputs import letters_in
+
+    if texts and tokens is not None and "N" not in letters_in(texts):
+        raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
+
+
+def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
+    """Refuse to look for the mixing kinds where all systems are specs.
+
+    Raises:
+        UsageError: that is asked for.
+    """
+    if all(one.loaded is not None for one in systems):
+        refuse("specs side by side", {name: options.get(name) for name in ("mixing", "mixing_limit")})
+
+
+def check_options(
+    system: System, run: Run, *, device: str | None = None, predict: str | None = None,
+    modes: tuple[Mode, ...] = ("forward",),
+) -> None:  # fmt: skip
+    """Refuse what is for specs only, where it would make systems incomparable; `modes` are those of the others.
+
+    Raises:
+        UsageError: such an option is given, and the system is no spec.
+    """
+    if system.loaded is not None:
+        return
+    given = {
+        "mode": None if run.mode in modes else run.mode,
+        "device": device,
+        "memory_level": run.memory_level,
+        "predict": predict,
+    }
+    counted = "one forward or step of training" if "train" in modes else "one forward"
+    refuse(
+        "a module among systems", given, name=printable(system.name, 80), counted=counted, trains=run.mode == "train"
+    )
+
+
+# ── ledgers ──
 
 
 def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
-    """The ledger of one system at the size of the run, untimed where it is a module.
+    """The ledger of one system among others at the size of the run, untimed where it is no spec.
 
     Raises:
         XfcostError: it can't have that size, or an option is for specs only.
     """
-    if isinstance(system, SpecSystem):
-        return account(system.loaded, run, how)
-    check_options(system.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
-    if isinstance(system, RecordedModel):
-        return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes, system.weights)
-    module = cast("ModuleSystem", system)
-    if how.mixing and run.mode != "decode" and module.module.stored is None:
-        how.say(f"finding how the operations of {module.name} mix tokens …")
-    with running(module):
-        from xfcost.torch_models.any_model.system import lengths_of
-
-        return module_on_devices(module.module, module.account(run, how_of(how, run)), lengths_of(run), run)
+    check_options(system, run, device=how.device, predict=how.predict, modes=COUNTED_MODES)
+    return system.account(run, how)
 
 
 def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> list[Ledger]:
@@ -227,39 +462,11 @@ def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> 
     Raises:
         XfcostError: as `system_ledger`.
     """
-    loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
-    if len(loaded) == len(systems):
-        return accounts(loaded, run, how)
     if how.device is None:
         return [system_ledger(one, run, how) for one in systems]
     for one in systems:
-        if not isinstance(one, SpecSystem):
-            check_options(one.name, run, predict=how.predict, modes=TIMED_MODES)
-    return _timed_in_turns(systems, run, how.device, how)
-
-
-def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: AccountOptions) -> list[Ledger]:
-    """The ledgers of specs and modules, with seconds measured in turns.
-
-    Raises:
-        XfcostError: one can't be run so, or does not fit on the device.
-    """
-    with torch_there(" and ".join(one.name for one in systems), f"running them on {device}"):
-        from xfcost.torch_models.timing.devices import check_device
-        from xfcost.torch_models.timing.systems import SystemOnDevice, in_turns
-        from xfcost.torch_models.timing.turns import REAL
-
-        check_device(device)
-        entrants: list[OnDevice] = []
-        for one in systems:
-            if isinstance(one, SpecSystem):
-                ready = ready_to_time(one.loaded, run, device, how)
-                if how.predict is not None:
-                    ready = with_predicted_seconds(ready, predictors(how.predict, how.timing.threads))
-                entrants.append(SystemOnDevice(ready, device, how.timing))
-            else:
-                entrants.append(cast("ModuleSystem", one).on_device(run, how_of(how, run)))
-        return in_turns(entrants, device, how.timing, how.say, REAL)
+        check_options(one, run, predict=how.predict, modes=TIMED_MODES)
+    return timed_in_turns(systems, run, how)
 
 
 def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progress: Progress) -> Ledger:
@@ -268,8 +475,7 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
     Raises:
         XfcostError: it can't have that size, or an option is for specs only.
     """
-    if not isinstance(system, SpecSystem):
-        check_options(system.name, run)
+    check_options(system, run)
     how = AccountOptions(strict=strict, mixing=mixing_limit(mixing), progress=progress)
     try:
         return system_ledger(system, run, how)
@@ -278,29 +484,10 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
         return system_ledger(system, run, AccountOptions(strict=strict))
 
 
-def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, progress: Progress | None) -> None:
-    """Count a module at the first of these runs that it can have; its other sizes are counted from there.
-
-    Raises:
-        XfcostError: it can have none of them; the error is that of the first.
-    """
-    if isinstance(system, SpecSystem | RecordedModel):
-        return
-    how = AccountOptions(orders=False, strict=strict, mixing=mixing_limit(mixing), progress=progress)
-    failed: UsageError | None = None
-    for run in runs:
-        try:
-            ledger = system_ledger(system, run, how)
-        except NoNumbersError:
-            raise
-        except UsageError as error:
-            failed = failed or error
-            continue
-        for note in ledger.metadata.notes:
-            how.say(f"{system.name}: {note}")
-        return
-    if failed is not None:
-        raise failed
+def with_remarks(system: System, ledger: Ledger) -> Ledger:
+    """The ledger with notes on how a module is counted at other sizes."""
+    notes = (*system.remarks(), *ledger.metadata.notes)
+    return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, notes=notes))
 
 
 def first_sizes(axis: SizeAxis, span: tuple[int, int], mark: int | None = None) -> list[int]:
@@ -310,45 +497,3 @@ def first_sizes(axis: SizeAxis, span: tuple[int, int], mark: int | None = None) 
     usual = _SIDES if axis is PIXELS else ()
     wanted = (*((mark,) if mark else ()), *usual, middle, math.isqrt(middle) ** 2, low, high)
     return [x for x in dict.fromkeys(wanted) if low <= x <= high]
-
-
-def with_remarks(system: System, ledger: Ledger) -> Ledger:
-    """The ledger with notes on how a module is counted at other sizes."""
-    if isinstance(system, SpecSystem | RecordedModel):
-        return ledger
-    module = cast("ModuleSystem", system)
-    with running(system):
-        notes = tuple(module.remarks())
-    return msgspec.structs.replace(
-        ledger, metadata=msgspec.structs.replace(ledger.metadata, notes=(*notes, *ledger.metadata.notes))
-    )
-
-
-def running(system: System) -> AbstractContextManager[None]:
-    """Inside it memory that runs out is a DeviceError."""
-    from xfcost.torch_models.memory.shortage import memory_may_run_out
-
-    return memory_may_run_out(system.name, "running it")
-
-
-def check_options(
-    name: str,
-    run: Run,
-    *,
-    device: str | None = None,
-    predict: str | None = None,
-    modes: tuple[Mode, ...] = ("forward",),
-) -> None:
-    """Refuse what is for specs only, where it would make systems incomparable; `modes` are those that it may have.
-
-    Raises:
-        UsageError: such an option is given.
-    """
-    given = {
-        "mode": None if run.mode in modes else run.mode,
-        "device": device,
-        "memory_level": run.memory_level,
-        "predict": predict,
-    }
-    counted = "one forward or step of training" if "train" in modes else "one forward"
-    refuse("a module among systems", given, name=printable(name, 80), counted=counted, trains=run.mode == "train")

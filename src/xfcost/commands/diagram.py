@@ -34,7 +34,6 @@ def run(specs: Specs, mixing: shared.FindMixing = True, **given: Any) -> None:
     from xfcost.api.runs import make_run, run_options
     from xfcost.api.systems import drawn_ledger, open_systems
     from xfcost.counting.diagram import diagram
-    from xfcost.counting.system import SpecSystem
     from xfcost.report.diagram import diagram_bytes, document
     from xfcost.spec.load import expanded
     from xfcost.spec.placement import place
@@ -47,7 +46,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, **given: Any) -> None:
     drawn = diagram(
         [
             place(one.loaded, how)
-            if isinstance(one, SpecSystem)
+            if one.loaded is not None
             else drawn_ledger(one, how, strict=strict, mixing=mixing, progress=say)
             for one in systems
         ]

@@ -56,9 +56,9 @@ class Pointed(NamedTuple):
 
 def traced_points(sweeps: Sequence[CountedSweep], run: Run) -> Pointed:
     """The real model traced at a few points."""
-    from xfcost.api.accounts import AccountOptions
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
+    from xfcost.counting.system import AccountOptions
 
     found: list[list[Ledger]] = []
     for one in sweeps:
@@ -139,8 +139,8 @@ def _time_in_turns(systems: Sequence[_System], run: Run, x: int, device: str, ti
 
 
 def _timed(systems: Sequence[_System], run: Run, x: int, device: str, timing: TimingPlan) -> list[Ledger]:
-    from xfcost.api.accounts import AccountOptions
     from xfcost.api.systems import system_ledgers
+    from xfcost.counting.system import AccountOptions
 
     at = systems[0].sweep.axis.run(run, x)
     given = [one.sweep.system for one in systems]
@@ -229,9 +229,7 @@ def run(  # noqa: PLR0913 - options
     """
     from xfcost.api.runs import make_run, run_options
     from xfcost.api.systems import first_sizes, open_systems, shared_run
-    from xfcost.counting.recorded import RecordedModel
     from xfcost.counting.sweep import span_of
-    from xfcost.counting.system import SpecSystem
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
@@ -268,11 +266,9 @@ def run(  # noqa: PLR0913 - options
         say(how.default_note)
     narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
-    uncounted = [one for one in systems if not isinstance(one, SpecSystem | RecordedModel)]
-    images = any(one.has_images for one in systems if one not in uncounted)
+    images = any(one.has_images for one in systems)
     at = marked(mark, axis, span) if mark is not None or images else None
-    for one in uncounted:
-        start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
+    _start(systems, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
     sweeps = _sweeps(systems, how, axis, span, at, narrow=narrow)
     if narrow and at is not None:
         at = marked(mark, axis, span_of(sweeps))
@@ -286,10 +282,8 @@ def run(  # noqa: PLR0913 - options
 
 def _context(systems: Sequence[System], run: Run) -> tuple[int, int] | None:
     """The default range of N where all are language models of at least 8k positions; else None."""
-    from xfcost.api.systems import text_positions
-
     low, high = TEXT_RANGE
-    high = min(text_positions(one, run, high) for one in systems)
+    high = min(one.positions_up_to(high, run) for one in systems)
     return (low, high) if high >= FEW_POSITIONS else None
 
 
@@ -308,18 +302,21 @@ def _timing(metric: str, given: Mapping[str, Any]) -> TimingPlan:
     return timing_plan(device, {**given, "lane": lane})
 
 
-def start_module(one: System, runs: Sequence[Run], metric: str, *, strict: bool) -> None:
-    """Count a module once, at the first of `runs` at which it runs.
+def _start(systems: Sequence[System], runs: Sequence[Run], metric: str, *, strict: bool) -> None:
+    """Count modules once, each at the first of `runs` at which it runs.
 
     Raises:
-        UsageError: it runs at none.
+        UsageError: one runs at none.
     """
-    from xfcost.api.systems import start
+    from xfcost.api.systems import mixing_limit
+    from xfcost.counting.system import AccountOptions
 
-    try:
-        start(one, runs, mixing=metric == "mixing", strict=strict, progress=say)
-    except NoNumbersError as error:
-        raise UsageError(f"--metric mixing: {error}; or --metric macs, which needs no kinds") from error
+    how = AccountOptions(orders=False, strict=strict, mixing=mixing_limit(metric == "mixing"), progress=say)
+    for one in systems:
+        try:
+            one.start(runs, how)
+        except NoNumbersError as error:
+            raise UsageError(f"--metric mixing: {error}; or --metric macs, which needs no kinds") from error
 
 
 def _metric_on(metric: str, on: str | None, device: str | None, *, predict: bool) -> str:
@@ -370,7 +367,7 @@ def _check_metric(metric: str, device: str | None, attention: str | None, *, pre
             f"--device with --metric {metric}: a run shows the peak of all tensors, never these "
             f"alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
         )
-    from xfcost.api.accounts import torch_there
+    from xfcost.systems.spec import torch_there
 
     with torch_there("torch", "loading it"):
         from xfcost.torch_models.timing.devices import check_device
@@ -427,9 +424,9 @@ def _pointed(sweeps: list[CountedSweep], run: Run, metric: str, device: str | No
 
 def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan) -> list[Ledger]:
     """Predicted at some points of the line, without a run."""
-    from xfcost.api.accounts import AccountOptions
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
+    from xfcost.counting.system import AccountOptions
 
     say(f"{one.name}: predicting …")
     how = AccountOptions(predict=device, timing=timing)
@@ -476,11 +473,11 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     Raises:
         UsageError: there are no devices, one sample does not fit, or an option has no effect.
     """
-    from xfcost.api.accounts import AccountOptions
     from xfcost.api.runs import make_run, run_options, timing_plan
     from xfcost.api.systems import open_systems, shared_run, system_ledgers
     from xfcost.counting.comparison import distinct
     from xfcost.counting.devices import read_several
+    from xfcost.counting.system import AccountOptions
     from xfcost.ledger.choosing import curve_records
     from xfcost.report.document import to_csv
     from xfcost.report.figure import FIGURES

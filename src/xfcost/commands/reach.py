@@ -30,7 +30,7 @@ def run(specs: shared.Systems, token: Token = None, **given: Any) -> None:
 
     Example: xfcost reach swin -o reach.svg
     """
-    from xfcost.api.reach import place_of, reaches
+    from xfcost.api.reach import place_of
     from xfcost.api.runs import make_run, run_options
     from xfcost.api.systems import open_systems
     from xfcost.report.reach import document
@@ -38,7 +38,7 @@ def run(specs: shared.Systems, token: Token = None, **given: Any) -> None:
     target = shared.target_of(given)
     place, how = place_of(token), make_run(**run_options(given))
     systems = open_systems(specs, given, say)
-    found = reaches(systems, how, place, say)
+    found = [one.reach(how, place, say) for one in systems]
 
     def draw(ending: str) -> bytes:
         from xfcost.report.reach_figure import reach_bytes

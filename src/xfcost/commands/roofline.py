@@ -58,10 +58,10 @@ def run(
 
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
-    from xfcost.api.accounts import AccountOptions, mixing_limit
     from xfcost.api.roofline import bounded_rooflines, under_roofs
     from xfcost.api.runs import make_run, refuse, run_options, timing_plan
-    from xfcost.api.systems import open_systems, shared_run, system_ledgers
+    from xfcost.api.systems import mixing_limit, open_systems, shared_run, system_ledgers
+    from xfcost.counting.system import AccountOptions
     from xfcost.report.roofline import document
     from xfcost.report.roofline_figure import roofline_bytes
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from xfcost.counting.distributed import with_training_plan
 from xfcost.counting.forward import batched
 from xfcost.counting.on_devices import SizedRun, largest_true, memory_need, on_devices, step_bound
 from xfcost.ledger.choosing import BatchAtRate, DeviceChoice, ThroughputCurve, ThroughputPoint
@@ -16,8 +17,9 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import MOST_BATCH
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.quantization import WeightFormat, checkpoint_warnings
 from xfcost.ledger.roofs import Bound
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, cache_of, weights_of
 
 
 def with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
@@ -40,6 +42,24 @@ def with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
     asked = run.choices or ((run.on,) if run.on is not None else ())
     choices = [_choice(ledger, run, sizes, group, of_batch) for group in asked]
     return msgspec.structs.replace(ledger, choices=tuple(sorted(choices, key=lambda choice: choice.order)))
+
+
+def sized_on_devices(
+    ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun], published: WeightFormat | str | None
+) -> Ledger:
+    """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes.
+
+    Of the weights that is the `published` format, where the run gives none.
+    """
+    weights, warnings = weights_of(run, published)
+    warnings += checkpoint_warnings(ledger.rows, weights)
+    ledger = ledger.stored_as(weights, cache_of(run, published)).with_warnings(warnings)
+    if run.plan is not None:
+        return with_training_plan(ledger, None, run.plan)
+    if run.on is None and not run.choices:
+        return ledger
+    sizes = sizes_of(ledger)
+    return with_choices(on_devices(ledger, run, sizes), run, sizes)
 
 
 def _choice(

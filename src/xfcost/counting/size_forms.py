@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import TOKENS, SizedSystem
-from xfcost.counting.system import SpecSystem, System, mixing_macs
+from xfcost.counting.system import System, mixing_macs
 from xfcost.formulas.exact_form import ExactForms, Form, constant
 from xfcost.formulas.letters import lettered
 from xfcost.ledger.errors import XfcostError
@@ -89,7 +89,7 @@ def size_forms(system: System, run: Run, tokens: Sequence[int], own: Ledger) -> 
     """
     steps = system.time_steps() if system.axes(run) > 1 else 0
     letters = tuple(isqrt(n // steps) if steps else n for n in tokens)
-    sized, of_spec = SizedSystem(system, run), isinstance(system, SpecSystem)
+    sized, of_spec = SizedSystem(system, run), system.loaded is not None
     # counting some modules takes too long; their costs say so
     possible = ([n] if of_spec or sized.costs(n) else [] for n in tokens)
     counted = [_figures(next(iter(sized.ledgers(sizes)[0].values()), None), own) for sizes in possible]
@@ -154,7 +154,7 @@ class _Forms:
         return self._read[n]
 
     def _lettered_ledger(self, n: int) -> Ledger | None:
-        if not isinstance(self._system, SpecSystem):
+        if (loaded := self._system.loaded) is None:
             return None
         letter = lettered(isqrt(n // self._steps) if self._steps else n, "N")
         if self._steps and self._steps * letter * letter != n:
@@ -163,9 +163,9 @@ class _Forms:
         try:
             at = TOKENS.run(self._run, letter)
             if self._steps:
-                height, width = image_size_for_grid(self._system.loaded, self._run, (letter, letter))
+                height, width = image_size_for_grid(loaded, self._run, (letter, letter))
                 at = self._run._replace(tokens=None, size=(height, width))
-            return count(place(self._system.loaded, at), orders=False)
+            return count(place(loaded, at), orders=False)
         except XfcostError:
             return None
 

@@ -15,7 +15,7 @@ import msgspec
 
 from xfcost.counting.on_devices import step_bound
 from xfcost.counting.sums import last_true
-from xfcost.counting.system import CURVES, GROWING, SpecSystem, System, first_scores, without_steps
+from xfcost.counting.system import CURVES, GROWING, System, first_scores, without_steps
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.grid import near_square
@@ -141,8 +141,9 @@ class SizedSystem(msgspec.Struct, frozen=True):
         why: XfcostError | None = None
         for x in xs:
             run = self.axis.run(self.run, x)
+            loaded = self.system.loaded
             try:
-                place(self.system.loaded, run) if isinstance(self.system, SpecSystem) else self.system.ledger(run)
+                self.system.ledger(run) if loaded is None else place(loaded, run)
             except XfcostError as error:
                 why = why or error
             else:

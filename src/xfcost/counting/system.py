@@ -1,23 +1,56 @@
-"""What is compared, plotted and drawn: a spec, or a module without one, counted at any input that it can have."""
+"""What is analyzed, compared, plotted and drawn: a spec, a torch module or a published model, at any input.
+
+`systems/` has the three; everything else asks this protocol, and no system what it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from contextlib import suppress
-from typing import Final, Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from xfcost.counting.forward import count, curve_costs
-from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.inputs import image_size_for_grid, sized_inputs, takes_images, time_steps
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
+from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
-from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
-# Doublings of a spec's own input in search of one without padding.
-_MOST_DOUBLINGS: Final = 12
+if TYPE_CHECKING:
+    from xfcost.counting.reach.result import Reach
+    from xfcost.torch_models.timing.systems import OnDevice
+
+
+class AccountOptions(NamedTuple):
+    """Which accounts of a system are taken, and how."""
+
+    trace: bool | None = False
+    """Are counts compared with the real model? None: those of a module where its run is short."""
+    device: str | None = None
+    """Where it is timed."""
+    predict: str | None = None
+    """The device on which its seconds are predicted."""
+    timing: TimingPlan = USUAL
+    progress: Callable[[str], None] | None = None
+    orders: bool | None = None
+    """Do its rows have their orders in N? None: those of a module where they are found quickly."""
+    strict: bool = False
+    """Is a module refused that has operations that are not counted?"""
+    mixing: float = 0
+    """How many elements are followed to find the mixing kinds of a module, or to check those of a spec, at most."""
+    check: bool = False
+    """Are the declared kinds of a spec checked in its running model?"""
+    probe: bool = False
+    """Is what each operation of a spec reads found in its running model, and reported?"""
+    tokens_of: Sequence[str] = ()
+    """The axes of a module's inputs along which tokens lie."""
+    cache: tuple[str | None, str | None] = (None, None)
+    """What a module calls its cache, as an input and in what it returns; None where it has the usual names."""
+
+    def say(self, text: str) -> None:
+        """A line before a long step."""
+        if self.progress is not None:
+            self.progress(text)
 
 
 class Grown(msgspec.Struct, frozen=True):
@@ -35,6 +68,18 @@ class System(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """Its spec; None of a module and of a published model."""
+
+    @property
+    def config(self) -> str | None:
+        """The path of the config of transformers that it is made of; None of a spec, and of modules without one."""
+
+    @property
+    def remakes_keys(self) -> bool:
+        """Does a decode step of its class make the keys and values of earlier tokens again?"""
 
     @property
     def has_tokens(self) -> bool:
@@ -75,6 +120,34 @@ class System(Protocol):
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """Its growth from `ledger` to an input twice as long on every axis, or half as long; None if it has neither."""
 
+    def kind(self, run: Run) -> Spec | bool:
+        """Its spec; of others: is it a language model?"""
+
+    def positions_up_to(self, most: int, run: Run) -> int:
+        """The positions of a language model, at most so many, of a spec to a power of two below; 0 of other systems."""
+
+    def with_samples(self, batch: int) -> System:
+        """The same with this batch; a spec as it is, which takes that of its run."""
+
+    def account(self, run: Run, how: AccountOptions) -> Ledger:
+        """Its ledger with the accounts that are asked for, on the devices of the run."""
+
+    def on_device(self, run: Run, how: AccountOptions) -> OnDevice:
+        """What is timed on a device, in turns with other systems."""
+
+    def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
+        """Count a module at the first of these runs that it can have; its other sizes are counted from there.
+
+        Raises:
+            XfcostError: it can have none of them; the error is that of the first.
+        """
+
+    def remarks(self) -> Iterable[str]:
+        """Notes on how a module is counted at other sizes."""
+
+    def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
+        """How far information travels in it."""
+
 
 def without_steps(*ledgers: Ledger) -> bool:
     """Are these sizes without padding, and without tokens that are left out?
@@ -82,98 +155,6 @@ def without_steps(*ledgers: Ledger) -> bool:
     The rule of slopes, of plots and of growth: they are of such sizes where a system has two of them, else of any.
     """
     return not any(ledger.metadata.steps for ledger in ledgers)
-
-
-class SpecSystem(msgspec.Struct, frozen=True):
-    """A spec."""
-
-    loaded: Loaded
-
-    @property
-    def name(self) -> str:
-        """The spec's name."""
-        return self.loaded.spec.name
-
-    @property
-    def has_tokens(self) -> bool:
-        """Every spec can be asked for an N."""
-        return True
-
-    @property
-    def has_images(self) -> bool:
-        """Is its input an image, no side folded into the width?"""
-        return takes_images(self.loaded)
-
-    @property
-    def points(self) -> int:
-        """Enough to show the steps that padded windows make."""
-        return 97
-
-    def ledger(self, run: Run) -> Ledger:
-        """The closed form."""
-        return count(place(self.loaded, run), orders=False)
-
-    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
-        """N and the sums over the rows."""
-        architecture = place(self.loaded, run)
-        return int(architecture.grid.tokens), curve_costs(architecture)
-
-    def input_key(self, run: Run) -> Hashable:
-        """The sides of its inputs."""
-        return tuple(entry.sides for entry in sized_inputs(self.loaded, run))
-
-    def axes(self, run: Run) -> int:
-        """The axes of the first stage's grid, or of its feature maps."""
-        return len(place(self.loaded, run).grid.map_sides)
-
-    def token_step(self) -> int:
-        """A spec is asked for every N."""
-        return 1
-
-    def time_steps(self) -> int:
-        """Those of a video, or as many tokens as stand over one of the smallest of several feature maps."""
-        return time_steps(self.loaded)
-
-    def pixels(self, run: Run) -> int:
-        """Pixels per token of the first stage."""
-        return max(image_size_for_grid(self.loaded, run, (1, 1)))
-
-    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
-        """Of eager attention, whatever the run's."""
-        eager_run = run._replace(attention="eager")
-        eager = ledger if run == eager_run else self.ledger(eager_run)
-        special = any(stream["extra_tokens"] for stream in ledger.metadata.streams)
-        on_grid = self.ledger(eager_run._replace(extra_tokens=False)) if special else eager
-        return first_scores(on_grid), first_scores(eager)
-
-    def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """In the mode `generate` that of the prefill.
-
-        Where that pads, it is from the spec's own input, doubled until it is as long, if that and its double do not.
-        """
-        if run.mode == "generate":
-            ledger = self.ledger(run)
-        grown = self._from(ledger, run)
-        if grown is None or without_steps(grown.own, grown.other):
-            return grown
-        own = run._replace(tokens=None, size=None)
-        for power in range(_MOST_DOUBLINGS):
-            with suppress(XfcostError):
-                longer = self.ledger(own._replace(scale=(2**power, 1)))
-                if longer.metadata.grid_tokens >= ledger.metadata.grid_tokens:
-                    found = self._from(longer, own, 2**power)
-                    return found if found and without_steps(longer, found.other) else grown
-        return grown
-
-    def _from(self, ledger: Ledger, run: Run, times: int = 1) -> Grown | None:
-        """From `ledger`, of `run` scaled `times`, to its input doubled, or halved."""
-        length = 2 ** self.axes(run)
-        for scale, factor in (((2 * times, 1), length), ((times, 2), 1 / length)):
-            try:
-                return Grown(ledger, self.ledger(run._replace(scale=scale)), factor)
-            except XfcostError:  # beyond the last learned position, or a side that can't be halved
-                continue
-        return None
 
 
 def first_scores(ledger: Ledger) -> int | None:

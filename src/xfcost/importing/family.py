@@ -17,18 +17,11 @@ from msgspec.inspect import LiteralType, StructType, UnionType, type_info
 
 from xfcost.formulas.component import ActKind, Rows
 from xfcost.ledger.errors import ComponentError, SpecError, divisors_text, nearest, printable
-from xfcost.ledger.files import Expected
 from xfcost.spec.grammar import split_path
 from xfcost.spec.grammar_errors import expected, path_of
 from xfcost.spec.reader import path_text, read_file, shown_value, value_at
+from xfcost.spec.targets import CONFIG
 
-# The names of 21,841 classes, twice, are two megabytes.
-CONFIG: Final = Expected(
-    what="a config.json of transformers",
-    missing="expected a local file; nothing is fetched",
-    large="a config is a page of JSON",
-    most_bytes=16_000_000,
-)
 _MAX_DIGITS: Final = 40
 _WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
 

@@ -9,13 +9,23 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.ledger.execution import WITH_CACHE, Mode
+from xfcost.ledger.files import Expected
 from xfcost.spec.models import PublishedModel, config_of, models
+from xfcost.spec.reader import read_file
 
+# The names of 21,841 classes, twice, are two megabytes.
+CONFIG: Final = Expected(
+    what="a config.json of transformers",
+    missing="expected a local file; nothing is fetched",
+    large="a config is a page of JSON",
+    most_bytes=16_000_000,
+)
 _PYTHON_FILE: Final = re.compile(r"(?P<place>.+\.py)(:|\Z)", re.DOTALL)
 _IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[^\W\d][\w.]*)\Z", re.DOTALL)
 _IN_PACKAGE: Final = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d][\w.]*)\Z")
@@ -31,6 +41,11 @@ class ModuleTarget(msgspec.Struct, frozen=True):
     """The name in it; empty of a config."""
     text: str
     """As it was given."""
+
+    @property
+    def config(self) -> str | None:
+        """The path of the config.json."""
+        return self.place if self.kind == "config" else None
 
     @property
     def published(self) -> PublishedModel | None:
@@ -118,3 +133,28 @@ def _by_place(
             )
         own.setdefault(place, []).append(found["text"])
     return {place: tuple(own.get(place, common)) for place in modules}
+
+
+def config_values(path: str) -> dict[str, Any] | None:
+    """The values of a config.json; None where the file has none."""
+    import json  # specs and modules need none
+
+    try:
+        values = json.loads(read_file(Path(path), path, CONFIG))
+    except (SpecError, ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def writes_text(config: str | None, mode: Mode) -> bool:
+    """Is a module, of a config or without one, a language model?
+
+    What takes a cache is one. A config without a class is made with the head of one, where it has words.
+    """
+    if config is None or mode in WITH_CACHE:
+        return mode in WITH_CACHE
+    values = config_values(config) or {}
+    named = values.get("architectures")
+    if not named:
+        return mode == "train" and ("vocab_size" in values or "text_config" in values)
+    return re.search("LM|ForConditionalGeneration", str(named)) is not None

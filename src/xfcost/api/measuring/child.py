@@ -16,11 +16,11 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
-from xfcost.api.accounts import account, mixing_limit, named_module
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.measuring.processes import READY, DescribedDevice, RowAnswer, RowJob
-from xfcost.api.predictions import calibration_of, predictors
 from xfcost.api.roofline import with_roofs
+from xfcost.api.systems import mixing_limit, named_module
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.calibration import training_steps
 from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
 from xfcost.ledger.execution import ONE_PASS
@@ -32,6 +32,8 @@ from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load, load_expanded
 from xfcost.spec.placement import place
 from xfcost.spec.targets import module_target
+from xfcost.systems.predictions import calibration_of, predictors
+from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
 # Letters of an error that is none of ours.
@@ -178,7 +180,8 @@ def _measured_spec(
     loaded = load(target, configuration.settings) if job.spec is None else load_expanded(job.spec, target)
     if spec_hash(loaded.spec) != configuration.spec_hash:
         raise DeviceError(f"{target}: it was changed after this command had read it; give it again")
-    counted = account(loaded, run, trace=False, orders=False)
+    system, how = SpecSystem(loaded), AccountOptions(orders=False)
+    counted = system.account(run, how)
     memory = None
     if timing.composed:  # the whole need not fit
         begin()
@@ -187,14 +190,14 @@ def _measured_spec(
             one = SystemOnDevice(TimedSystem(place(loaded, run), counted), on)
             memory = memory_of(one, on, begin, backward=counted.training is not None)
     predict = on if timing.checks else None
-    return account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False), memory
+    return system.account(run, how._replace(device=on, predict=predict, timing=timing)), memory
 
 
 def _measured_module(
     configuration: Configuration, job: RowJob, begin: Callable[[], None]
 ) -> tuple[Ledger, MeasuredMemory | None]:
+    from xfcost.systems.module import lengths_of
     from xfcost.torch_models.any_model.ledger import How
-    from xfcost.torch_models.any_model.system import lengths_of
     from xfcost.torch_models.timing.devices import threads_set
 
     target, of, timing = module_target(configuration.target), configuration.module, job.timing

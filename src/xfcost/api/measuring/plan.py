@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.accounts import account
 from xfcost.api.options import Progress
 from xfcost.api.runs import make_run, refuse
-from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, open_systems, start
+from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, mixing_limit, open_systems
 from xfcost.counting.comparison import distinct
 from xfcost.counting.sweep import MeasuredSizes, SizeAxis, measured_grids
-from xfcost.counting.system import SpecSystem, System
+from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, OfModule, key_of
@@ -24,9 +23,10 @@ from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.run import Run, with_defaults
+from xfcost.systems.spec import SpecSystem
 
 if TYPE_CHECKING:
-    from xfcost.torch_models.any_model.system import ModuleSystem
+    from xfcost.systems.module import ModuleSystem
     from xfcost.torch_models.any_model.targets import NamedModule
 
 # More are a typing error: they would be measured for days.
@@ -109,7 +109,7 @@ def opened(
     """
     found: list[Loaded | MeasuredModule] = []
     for one in open_systems(names, {"settings": settings, "inputs": given.inputs, "build": given.build}, progress):
-        if not isinstance(one, SpecSystem):
+        if one.loaded is None:
             found.append(MeasuredModule(one.module, given.mixing, progress))  # type: ignore[attr-defined]
         elif one.loaded.name.endswith(".json"):
             raise UsageError(f"measure: {one.loaded.name} is a config; write its spec (xfcost import) and measure that")
@@ -140,21 +140,22 @@ class MeasuredModule:
         Raises:
             UsageError: it runs at no size, or an option is for specs only.
         """
+        from xfcost.systems.module import ModuleSystem
         from xfcost.torch_models.any_model.ledger import check_plan
-        from xfcost.torch_models.any_model.system import ModuleSystem
         from xfcost.torch_models.any_model.targets import NamedModule
 
         check_plan(timing, self.name)
-        for run in runs:
-            check_options(self.name, run, modes=TIMED_MODES)
         for batch in dict.fromkeys(run.batch for run in runs):
             module = self._module
             if batch != module.samples:
                 module = NamedModule(module.target, module.texts, module.build, batch)
             system = ModuleSystem(module, patient=True)
+            for run in runs:
+                check_options(system, run, modes=TIMED_MODES)
             plain = Run(batch=batch)
             at = [sizes.axis.run(plain, x) for x in first_sizes(sizes.axis, sizes.span)]
-            start(system, at, mixing=self._mixing, strict=False, progress=self._progress)
+            how = AccountOptions(orders=False, mixing=mixing_limit(self._mixing), progress=self._progress)
+            system.start(at, how)
             self._check_batch(system, batch)
             self._systems[batch] = system
             self._hash = module.fingerprint()
@@ -185,12 +186,10 @@ class MeasuredModule:
         Raises:
             XfcostError: it does not run there.
         """
-        from xfcost.torch_models.any_model.ledger import How
-
         system = self._systems[run.batch]
         if run.plan is None:
             return system.ledger(run)
-        return system.account(run, How(trace=False, closed_form=False, plan=run.plan))
+        return system.account(run, AccountOptions(orders=False))
 
     def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
         """What a configuration says of it: dtype and attention are its own."""
@@ -212,7 +211,7 @@ class MeasuredSpec:
 
     def ledger(self, run: Run) -> Ledger:
         """Counted."""
-        return account(self._loaded, run, trace=False, orders=False)
+        return SpecSystem(self._loaded).account(run, AccountOptions(orders=False))
 
     def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
         """What a configuration says of it."""

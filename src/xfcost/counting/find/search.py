@@ -24,14 +24,13 @@ from xfcost.counting.find.result import (
 )
 from xfcost.counting.find.selection import Candidate, FindPart, left_out, merged, reason, selected
 from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, VariedSpec, is_structural
-from xfcost.counting.recorded import RecordedModel
-from xfcost.counting.system import SpecSystem, System
+from xfcost.counting.system import System
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import ImageInput, Spec
 from xfcost.spec.inputs import takes_images
-from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
+from xfcost.spec.load import Loaded, expanded, is_path, preset_files
 from xfcost.spec.models import models
 from xfcost.spec.run import Run, chosen_for, weights_of, with_defaults
 
@@ -41,18 +40,13 @@ _MOST_RUNS: Final = 10_000
 _CHUNK: Final = 2**8
 
 
-def spec_system(name: str, batch: int) -> System:
-    """A preset or the spec of a YAML file; its errors are those of `load`."""
-    return SpecSystem(load(name))
-
-
 class Varied(NamedTuple):
     """Systems, and what is varied: the keys of one spec, and N and batch of the run."""
 
     names: tuple[str, ...]
     variables: tuple[Variable, ...]
     """Of several systems the first is `PRESET`, with their names."""
-    opened: Callable[[str, int], System] = spec_system
+    opened: Callable[[str, int], System]
     """(name, batch) -> the system."""
 
     @property
@@ -182,7 +176,7 @@ def _work(varied: Varied, run: Run, dtype: str, question: Question) -> tuple[Fin
     first = varied.opened(varied.names[0], run.batch)
     of_spec = [one for one in varied.variables if one.key not in (*RUN_KEYS, PRESET)]
     structural: tuple[str, ...] = ()
-    if isinstance(first, SpecSystem):
+    if first.loaded is not None:
         structural = tuple(one.key for one in of_spec if is_structural(first.loaded, one))
         values = {one.key: one.values[0] for one in of_spec}
         VariedSpec(first.loaded, {key: values.pop(key) for key in structural}, values)
@@ -203,7 +197,7 @@ def _work(varied: Varied, run: Run, dtype: str, question: Question) -> tuple[Fin
         own = run._replace(tokens=run.tokens if tokens is None else (tokens,), batch=batch)
         try:
             system = varied.opened(name, batch)
-            if isinstance(system, SpecSystem):
+            if system.loaded is not None:
                 specs[name] = system.loaded
             else:
                 counted[name, tokens, batch] = _counted(system, own, dtype)
@@ -304,15 +298,14 @@ def _counted(system: System, run: Run, dtype: str) -> CountedSystem:
     Raises:
         XfcostError: it can't be run so, or it has another dtype.
     """
-    if isinstance(system, SpecSystem):
-        loaded = system.loaded
+    if (loaded := system.loaded) is not None:
         if run.size is not None and isinstance(loaded.spec.input, ImageInput) and not takes_images(loaded):
             raise UsageError(_FOLDED)
         return CountedSystem(model_costs(loaded, run), weights_of(run, loaded.weights)[0])
     ledger = system.ledger(run)
     if (own := ledger.metadata.dtype) != dtype:
         raise UsageError(f"it is counted in {own}; give --dtype {own}")
-    more_work = ledger.reads_all_experts or (isinstance(system, RecordedModel) and system.remakes_keys)
+    more_work = ledger.reads_all_experts or system.remakes_keys
     return CountedSystem(ledger_costs(ledger), ledger.metadata.weight_format, more_work)
 
 

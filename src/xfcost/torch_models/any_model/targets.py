@@ -32,8 +32,6 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from xfcost.counting.recorded import RecordedModel
-from xfcost.importing.family import CONFIG
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
 from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
@@ -44,7 +42,7 @@ from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.checkpoints import published_weights
 from xfcost.spec.reader import read_file, read_value
-from xfcost.spec.targets import ModuleTarget
+from xfcost.spec.targets import CONFIG, ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
@@ -84,6 +82,8 @@ _WITHOUT_NUMBERS: Final = (
     "take a smaller --N, --batch or config, or code that does not look at the numbers in tensors, which is counted on "
     "`meta`"
 )
+# (N, or None for the own one; batch) -> the ledger of a forward
+Stored = Callable[[int | None, int], Ledger]
 # Of a module that is made for one size: other sizes, of which the first that runs is looked at too.
 _FACTORS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(2))
 
@@ -102,6 +102,8 @@ class GivenModule:
     """No checkpoint is known of it."""
     stored: Final = None
     """No counts of it are stored."""
+    config: Final = None
+    """It is made of no config."""
 
     @property
     def positions(self) -> int | None:
@@ -161,7 +163,7 @@ class NamedModule:
 
     def __init__(
         self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: int,
-        config: ConfigOptions | None = None, stored: RecordedModel | None = None,
+        config: ConfigOptions | None = None, stored: Stored | None = None,
     ) -> None:  # fmt: skip
         self._config = config or ConfigOptions()
         self.stored = stored
@@ -188,6 +190,11 @@ class NamedModule:
     def _code(self) -> LoadedCode | None:
         return None if self.target.kind == "config" else found(self.target)
 
+    @property
+    def config(self) -> str | None:
+        """The path of the config that it is made of."""
+        return self.target.config
+
     @cached_property
     def weights(self) -> WeightFormat | str | None:
         """The format of the weights of a config's checkpoint, or what is not known of that."""
@@ -209,12 +216,11 @@ class NamedModule:
         """The same module with another batch."""
         other = copy.copy(self)
         other.samples = samples
-        other.stored = self.stored and self.stored.with_samples(samples)
         return other
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; a UsageError where it can't be built."""
-        forward = self.stored and self.stored.at(lengths.tokens or self.stored.counts.tokens, "forward", self.samples)
+        forward = self.stored and self.stored(lengths.tokens, self.samples)
         if forward and how.is_bare and how.mode == "forward":
             return forward
         how = how._replace(mixing=0) if forward else how

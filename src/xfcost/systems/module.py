@@ -1,33 +1,41 @@
-"""A torch module as a system of a comparison, a plot or a diagram: counted at the N, or the image size, of a run."""
+"""A torch module as a system: counted, traced, predicted and timed at the N, or the image size, of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, Final, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from xfcost.counting.choosing import sized_on_devices
 from xfcost.counting.fitted import CountedSizes
 from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
-from xfcost.counting.recorded import RecordedModel
-from xfcost.counting.system import CURVES, Grown, first_scores
-from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
+from xfcost.counting.system import CURVES, AccountOptions, Grown, first_scores
+from xfcost.ledger.errors import NoNumbersError, SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightFormat
+from xfcost.spec.grammar import Spec
 from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.spec.targets import writes_text
+from xfcost.systems.predictions import predictors
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, work_done
+from xfcost.torch_models.any_model.run import CacheNames, work_done
+from xfcost.torch_models.any_model.targets import Stored
+from xfcost.torch_models.memory.shortage import memory_may_run_out
+
+if TYPE_CHECKING:
+    from xfcost.counting.reach.result import Reach
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -52,8 +60,12 @@ class AnyModule(Protocol):
         """The format of its checkpoint's weights, or what is not known of that; None where it is not known."""
 
     @property
-    def stored(self) -> RecordedModel | None:
+    def stored(self) -> Stored | None:
         """The stored counts of its forward, of a published model."""
+
+    @property
+    def config(self) -> str | None:
+        """The path of the config that it is made of."""
 
     @property
     def positions(self) -> int | None:
@@ -94,6 +106,9 @@ class ModuleSystem:
         work_done: gives the operations of all runs so far.
     """
 
+    loaded: Final = None
+    remakes_keys: Final = False
+
     def __init__(self, module: AnyModule, *, patient: bool = False, work_done: Callable[[], int] = work_done) -> None:
         self.module, self.patient, self._work_done = module, patient, work_done
         self._work = 0
@@ -106,11 +121,40 @@ class ModuleSystem:
     def name(self) -> str:
         return self.module.title
 
-    def account(self, run: Run, how: How) -> Ledger:
-        """Its ledger at the size of the run, with what `how` asks for; others are counted from the first such size.
+    @property
+    def config(self) -> str | None:
+        return self.module.config
 
-        Mixing kinds that it finds are those at every size. Errors are those of the module's `ledger`.
+    def account(self, run: Run, how: AccountOptions) -> Ledger:
+        """Its ledger at the size of the run and on its devices; other sizes are counted from the first such size.
+
+        Errors are those of the module's `ledger`; a DeviceError where memory runs out.
         """
+        with memory_may_run_out(self.name, "running it"):
+            if run.mode == "generate":
+                how.say(f"counting decode steps of {self.name} …")
+            elif how.mixing and run.mode != "decode" and self.module.stored is None:
+                how.say(f"finding how the operations of {self.name} mix tokens …")
+            ledger = self._account(run, self._how(run, how))
+            metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+            ledger = msgspec.structs.replace(ledger, metadata=metadata)
+            last = ledger.metadata.grid_tokens + run.new_tokens - 1
+            ledger = ledger.at_positions(last, self.module.positions)
+            return sized_on_devices(ledger, run, partial(self._sizes, run, how), self.module.weights)
+
+    def _how(self, run: Run, how: AccountOptions) -> How:
+        """The accounts of the module."""
+        cache_in, cache_out = how.cache
+        return How(
+            trace=how.trace, strict=how.strict, closed_form=how.orders,
+            mixing=0 if run.mode == "decode" else how.mixing, plan=run.plan, mode=run.mode, device=how.device,
+            timing=how.timing, say=how.say, tokens_of=tuple(how.tokens_of),
+            predict=None if how.predict is None else predictors(how.predict, how.timing.threads),
+            cache=CacheNames(cache_in, cache_out or cache_in),
+        )  # fmt: skip
+
+    def _account(self, run: Run, how: How) -> Ledger:
+        """Its ledger at the size of the run. Mixing kinds that it finds are those at every size."""
         lengths = lengths_of(run)
         self._mode = "prefill" if how.mode == "generate" else how.mode
         ledger = counted(self.module, lengths, how, run.new_tokens)
@@ -123,15 +167,73 @@ class ModuleSystem:
             self._first = lengths._replace(tokens=tokens)
         return ledger
 
-    def on_device(self, run: Run, how: How) -> ModuleOnDevice:
-        """What is timed on a device, in turns with other systems: `account` then makes its ledger with `how`."""
-        lengths = lengths_of(run)
-        bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=how.plan))
+    def _sizes(self, run: Run, how: AccountOptions, ledger: Ledger) -> SizedRun:
+        """The run of its ledger at other N, modes and batches, each counted."""
+        module, lengths, cache = self.module, lengths_of(run), self._how(run, how).cache
+        tokens, batch = ledger.metadata.grid_tokens, ledger.metadata.batch
+
+        def at(tokens: int, mode: Mode, samples: int) -> Ledger:
+            of = module if samples == batch else module.with_samples(samples)
+            how = How(trace=False, closed_form=False, mode=mode, cache=cache)
+            return of.ledger(lengths._replace(tokens=tokens), how)
+
+        heads = lambda: heads_of_all(ledger, module.heads, module.title)  # noqa: E731 - one line
+        return SizedRun(tokens, batch, at, positions=module.positions, heads=heads)
+
+    def on_device(self, run: Run, how: AccountOptions) -> ModuleOnDevice:
+        """What is timed on a device, in turns with other systems."""
+        lengths, own = lengths_of(run), self._how(run, how)
+        bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=run.plan))
         tensors = "real" if bare.module is None else bare.module.tensors
         return ModuleOnDevice(
-            self.name, bare.metadata.dtype, tensors, how, lambda: self.module.on_cpu(lengths),
-            ledger=lambda taken: self.account(run, how._replace(taken=taken)),
+            self.name, bare.metadata.dtype, tensors, own, lambda: self.module.on_cpu(lengths),
+            ledger=lambda taken: self._account(run, own._replace(taken=taken)),
         )  # fmt: skip
+
+    def kind(self, run: Run) -> Spec | bool:
+        """Is it a language model, in the mode of the run?"""
+        return writes_text(self.config, run.mode)
+
+    def positions_up_to(self, most: int, run: Run) -> int:
+        """Of a module that has positions."""
+        return min(self.module.positions or 0, most)
+
+    def with_samples(self, batch: int) -> ModuleSystem:
+        """The same with this batch.
+
+        Raises:
+            UsageError: the module is given with inputs of its own batch.
+        """
+        return ModuleSystem(self.module.with_samples(batch))
+
+    def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
+        failed: UsageError | None = None
+        for run in runs:
+            try:
+                ledger = self.account(run, how)
+            except NoNumbersError:
+                raise
+            except UsageError as error:
+                failed = failed or error
+                continue
+            for note in ledger.metadata.notes:
+                how.say(f"{self.name}: {note}")
+            return
+        if failed is not None:
+            raise failed
+
+    def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
+        """Found by changing one token at a time."""
+        with memory_may_run_out(self.name, "running it"):
+            from xfcost.torch_models.reach.any_reach import reach_of_module
+
+            say(f"changing one token of {self.name} at a time …")
+            lengths, longer = lengths_of(run), None
+            if lengths.tokens is not None:
+                with suppress(XfcostError), self.module.on_cpu(lengths._replace(tokens=2 * lengths.tokens)) as built:
+                    longer = built[1]
+            with self.module.on_cpu(lengths) as (model, given):
+                return reach_of_module(model, given, self.name, token, longer=longer)
 
     @property
     def own(self) -> Ledger:
@@ -145,7 +247,7 @@ class ModuleSystem:
 
     @property
     def has_images(self) -> bool:
-        return self.own.metadata.image is not None
+        return self._own is not None and self._own.metadata.image is not None
 
     @property
     def points(self) -> int:
@@ -234,17 +336,19 @@ class ModuleSystem:
 
     def remarks(self) -> Iterator[str]:
         """What crossovers with it are made of, where that is not a polynomial through its counts."""
-        if not self.has_tokens and not self.has_images:
-            yield "its inputs have no letter N, H or W, so it is counted at one size, without growth and crossovers"
-            return
-        for name, counts in self._counts.items():
-            if counts.evaluated:
-                continue
-            how = f"no polynomial in {name} of a small degree fits its costs, and "
-            if self._is_slow(counts):
-                yield f"{how}a run has {self._work:,} operations: crossovers are skipped; --verbose searches for them"
-            else:
-                yield how + f"it is counted at every {name} that is looked at, up to {counts.most:,}"
+        with memory_may_run_out(self.name, "running it"):
+            if not self.has_tokens and not self.has_images:
+                yield "its inputs have no letter N, H or W, so it is counted at one size, without growth and crossovers"
+                return
+            for name, counts in self._counts.items():
+                if counts.evaluated:
+                    continue
+                how = f"no polynomial in {name} of a small degree fits its costs, and "
+                if self._is_slow(counts):
+                    skipped = "crossovers are skipped; --verbose searches for them"
+                    yield f"{how}a run has {self._work:,} operations: {skipped}"
+                else:
+                    yield how + f"it is counted at every {name} that is looked at, up to {counts.most:,}"
 
     def _is_slow(self, counts: CountedSizes | None) -> bool:
         return counts is not None and not self.patient and not counts.evaluated and self._work > _SLOW
@@ -284,19 +388,6 @@ def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:
         size = sides_text(lengths.size)
         metadata = msgspec.structs.replace(metadata, image=lengths.size, inputs=f"image {size}")
     return msgspec.structs.replace(ledger, metadata=metadata)
-
-
-def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths, cache: CacheNames | None = None) -> SizedRun:
-    """A run of a module at other N, modes and batches, each counted."""
-
-    def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
-        of = module if batch == ledger.metadata.batch else module.with_samples(batch)
-        how = How(trace=False, closed_form=False, mode=mode, cache=cache or USUAL_NAMES)
-        return of.ledger(lengths._replace(tokens=tokens), how)
-
-    tokens, batch = ledger.metadata.grid_tokens, ledger.metadata.batch
-    heads = lambda: heads_of_all(ledger, module.heads, module.title)  # noqa: E731 - one line
-    return SizedRun(tokens, batch, counted, positions=module.positions, heads=heads)
 
 
 def lengths_of(run: Run) -> Lengths:

@@ -1,0 +1,1 @@
+"""The three sorts of system that are counted, traced, timed and compared: specs, torch modules, published models."""

@@ -1,0 +1,287 @@
+"""A published model as a system: its stored counts, at any N and batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from xfcost import __version__
+from xfcost.counting.choosing import sized_on_devices
+from xfcost.counting.fitted import closed_form
+from xfcost.counting.generation import generated
+from xfcost.counting.on_devices import SizedRun
+from xfcost.counting.parallel import heads_of_all
+from xfcost.counting.recorded import RecordedCounts, filled, head_of, letters_at, with_fused_attention
+from xfcost.counting.system import CURVES, AccountOptions, Grown, first_scores
+from xfcost.ledger.errors import UsageError, XfcostError, printable
+from xfcost.ledger.execution import WITH_CACHE, Mode
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.quantization import WeightFormat
+from xfcost.spec.checkpoints import positions_of_config, published_weights
+from xfcost.spec.grammar import Spec
+from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
+from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.spec.targets import writes_text
+
+if TYPE_CHECKING:
+    from xfcost.counting.reach.result import Reach
+    from xfcost.torch_models.timing.systems import OnDevice
+
+# The modes of the file that another one is made of.
+_COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
+
+
+class PublishedSystem:
+    """A model of the list that has counts, with a batch, and in a mode; a system of a comparison or a plot.
+
+    Args:
+        name: its name in the list.
+        counts: its file.
+        batch: samples.
+        mode: the mode of `ledger` and `costs`.
+        eager: count the matrices of its class's eager attention also where a kernel serves it?
+        config: the path of a config with the fields of the model's, in whose place it answers.
+    """
+
+    has_images: Final = False
+    points: Final = 97
+    loaded: Final = None
+
+    def __init__(
+        self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False,
+        config: str | None = None,
+    ) -> None:  # fmt: skip
+        self.key, self.counts, self.batch, self.mode, self.eager, self._asked = name, counts, batch, mode, eager, config
+        self._known: dict[tuple[int, Mode, int], Ledger] = {}
+        # Is a forward that of the prefill, with the logits of all tokens?
+        self.of_prefill = False
+
+    @property
+    def name(self) -> str:
+        return models()[self.key].title
+
+    @property
+    def config(self) -> str:
+        """The path of its config, or of the one in whose place it answers."""
+        return self._asked or str(config_of(self.key))
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        return msgspec.json.decode(config_of(self.key).read_bytes(), type=dict[str, Any])
+
+    @cached_property
+    def weights(self) -> WeightFormat | str | None:
+        """The format of its checkpoint's weights, or what is not known of that."""
+        return published_weights(self._own_config, self._asked or self.key)
+
+    @cached_property
+    def _own_config(self) -> dict[str, Any]:
+        """That of the file in whose place it answers."""
+        values: dict[str, Any] = json.loads(Path(self.config).read_text(encoding="utf-8-sig"))
+        return values
+
+    @property
+    def has_tokens(self) -> bool:
+        return self.counts.tokens > 0
+
+    @property
+    def remakes_keys(self) -> bool:
+        """What is published of the model says so."""
+        return models()[self.key].step_note is not None and self.mode in ("decode", "generate")
+
+    def answering(self, dtype: str | None, attention: str | None) -> PublishedSystem | None:
+        """The model whose runs were in this mode, dtype and attention, None of which is the default; or None.
+
+        Raises:
+            UsageError: the mode is one of a cache, and its class has none.
+        """
+        if self.mode in WITH_CACHE and "decode" not in self.counts.modes:
+            raise UsageError(f"--mode {self.mode}: {self.name} has no cache; expected --mode forward or train")
+        if not set(_COUNTED_IN.get(self.mode, (self.mode,))) <= self.counts.modes.keys():
+            return None
+        metadata = self._at(self.counts.tokens).metadata
+        if dtype in (None, metadata.dtype) and attention in (None, metadata.attention):
+            return self
+        if self.mode != "forward" or "prefill" not in self.counts.modes:
+            return None
+        prefill = self.counts.ledger("prefill", self.counts.tokens, self.batch)
+        alike = dtype == prefill.metadata.dtype and attention in (None, prefill.metadata.attention)
+        if not alike or head_of(prefill) is None:
+            return None
+        derived = self.with_samples(self.batch)
+        derived.of_prefill = True
+        return derived
+
+    def with_samples(self, samples: int) -> PublishedSystem:
+        """The same with another batch."""
+        other = PublishedSystem(self.key, self.counts, samples, self.mode, eager=self.eager, config=self._asked)
+        other.of_prefill = self.of_prefill
+        return other
+
+    def account(self, run: Run, how: AccountOptions) -> Ledger:
+        """Its stored counts at the N of the run, with their closed form, on the devices of the run."""
+        tokens = self._tokens(run)
+        ledger = self._at(tokens)
+        last = tokens
+        if self.mode == "generate":
+            pieces = self.counts.modes["prefill"]
+            lengths = {length for piece in pieces for length in piece.chunks.values()}
+            ledger = generated(ledger, run.new_tokens, lambda size, mode: self.at(size, mode, self.batch), lengths)
+            last += run.new_tokens - 1
+        elif how.orders is not False and self.has_tokens:
+            ledger = closed_form(tokens, ledger, self._at)
+        of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
+        metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
+        ledger = msgspec.structs.replace(ledger, metadata=metadata)
+        if self._asked is not None:
+            ledger = ledger.with_note(
+                f"{printable(self._asked, 200)} has the fields of {self.key}, whose stored counts these are"
+            )
+        if self.remakes_keys and (note := models()[self.key].step_note):
+            ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
+        ledger = ledger.at_positions(last, positions_of_config(self._own_config) if self.has_tokens else None)
+        return sized_on_devices(ledger, run, self._sizes, self.weights)
+
+    def _sizes(self, ledger: Ledger) -> SizedRun:
+        """The run of its ledger at other N, modes and batches."""
+        heads = partial(heads_of_all, ledger, self.counts.heads, self.name)
+        tokens = ledger.metadata.grid_tokens
+        return SizedRun(tokens, self.batch, self.at, positions=self.counts.positions, heads=heads)
+
+    def at(self, tokens: int, mode: Mode, batch: int) -> Ledger:
+        """The ledger of a run; errors are those of its counts."""
+        key = (tokens, mode, batch)
+        if key not in self._known:
+            found = models()[self.key]
+            if mode == "forward" and self.of_prefill:
+                ledger = self.counts.forward_of_prefill(tokens, batch)
+            else:
+                ledger = self.counts.ledger(mode, tokens, batch)
+            metadata = msgspec.structs.replace(
+                ledger.metadata,
+                **found.metadata,
+                source=self.key,
+                versions={"xfcost": __version__, **RECORDED_WITH},
+            )
+            versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
+            run = ledger.module and msgspec.structs.replace(ledger.module, recorded=versions, traced="")
+            rows = tuple(
+                row if row.component else msgspec.structs.replace(row, stage=found.title, block=found.title)
+                for row in ledger.rows
+            )
+            ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
+            if found.kernel is not None and mode in WITH_CACHE and not self.eager:
+                ledger = with_fused_attention(ledger, self._config).with_note(
+                    f"attention is counted as one kernel: {found.kernel}; its class in transformers was run eager, "
+                    "and --attention eager counts its matrices"
+                )
+            self._known[key] = ledger
+        return self._known[key]
+
+    def forward(self, tokens: int | None, batch: int) -> Ledger:
+        """The ledger of a forward, of its own N where that is None."""
+        return self.at(tokens or self.counts.tokens, "forward", batch)
+
+    def _at(self, tokens: int) -> Ledger:
+        """In the mode `generate` that of the prefill."""
+        return self.at(tokens, "prefill" if self.mode == "generate" else self.mode, self.batch)
+
+    def _tokens(self, run: Run) -> int:
+        if run.size is not None:
+            return self.pixels(run)
+        if run.tokens is not None and not self.has_tokens:
+            raise self._at_its_inputs("--N")
+        if run.tokens is not None and len(run.tokens) > 1:
+            raise UsageError(f"--N {','.join(map(str, run.tokens))}: expected one number, the tokens of the text")
+        return run.tokens[0] if run.tokens else self.counts.tokens
+
+    # ── as a system ──
+
+    def ledger(self, run: Run) -> Ledger:
+        tokens = self._tokens(run)
+        ledger = self._at(tokens).stored_as(weights_of(run, self.weights)[0], cache_of(run, self.weights))
+        return ledger.at_positions(tokens, positions_of_config(self._own_config) if self.has_tokens else None)
+
+    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
+        found = {name: curve(self.ledger(run)) for name, curve in CURVES.items()}
+        return self._tokens(run), {name: one for name, one in found.items() if one is not None}
+
+    def input_key(self, run: Run) -> Hashable:
+        return self._tokens(run)
+
+    def axes(self, run: Run) -> int:
+        self._tokens(run)
+        return 1
+
+    def token_step(self) -> int:
+        return 1
+
+    def time_steps(self) -> int:
+        return 1
+
+    def pixels(self, run: Run) -> int:
+        if self.has_tokens:
+            raise UsageError(f"--size: {self.name} reads tokens, which have no height and width; give --N")
+        raise self._at_its_inputs("--size")
+
+    def _at_its_inputs(self, option: str) -> UsageError:
+        inputs = self._at(self.counts.tokens).metadata.inputs
+        return UsageError(
+            f"{option}: {self.name} is counted on the inputs of its config, {inputs}; expected no {option}, or others "
+            "by --input, on which its class runs"
+        )
+
+    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
+        """Which tokens are special is not known."""
+        return None, first_scores(ledger)
+
+    def grown(self, ledger: Ledger, run: Run) -> Grown | None:
+        """To twice as many tokens, where it has so many; in the mode `generate` that of the prefill."""
+        if not self.has_tokens:
+            return None
+        if self.mode == "generate":
+            ledger = self.ledger(run)
+        with suppress(XfcostError):
+            formats = weights_of(run, self.weights)[0], cache_of(run, self.weights)
+            more = self._at(2 * self._tokens(run)).stored_as(*formats)
+            return Grown(ledger, more, 2.0)
+        return None
+
+    def kind(self, run: Run) -> Spec | bool:
+        """Is it a language model, in the mode of the run?"""
+        return writes_text(self.config, run.mode)
+
+    def positions_up_to(self, most: int, run: Run) -> int:
+        """Of a model without positions as many."""
+        return min(self.counts.positions or most, most) if "decode" in self.counts.modes else 0
+
+    def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
+        """Nothing: it is counted already."""
+
+    def on_device(self, run: Run, how: AccountOptions) -> OnDevice:
+        """Never: what is timed is its class, a module."""
+        raise TypeError(f"{self.name}: stored counts do not run")
+
+    def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
+        """Never: what is followed is its class, a module."""
+        raise TypeError(f"{self.name}: stored counts do not run")
+
+    def remarks(self) -> Iterable[str]:
+        """None."""
+        return ()
+
+
+def published_system(
+    name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False, config: str | None = None
+) -> PublishedSystem | None:
+    """A model of the list with its counts, which also answer for `config`, with its fields; None where it has none."""
+    if (file := counts_of(name)) is None:
+        return None
+    counts = msgspec.json.decode(file.read_bytes(), type=RecordedCounts)
+    return PublishedSystem(name, counts, batch, mode, eager=eager, config=config)
