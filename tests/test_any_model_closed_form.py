@@ -20,6 +20,7 @@ from polynomials import read
 from strategies import as_yaml
 from xfcost.counting.fitted import CountedSizes, closed_form
 from xfcost.counting.forward import count
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.header import at_least, closed_form_texts
@@ -421,7 +422,8 @@ def test_the_sizes_at_which_a_module_runs():
 class NeverFits:
     """A module without a polynomial."""
 
-    title, weights = "Padded", None
+    title = "Padded"
+    weights = stored = positions = config = None
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         ledger = module_ledger(
@@ -435,7 +437,7 @@ def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone():
     work = itertools.count(step=3000)
     slow, patient = (ModuleSystem(NeverFits(), patient=one, work_done=partial(next, work)) for one in (False, True))
     for one in (slow, patient):
-        one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
+        one.account(Run(tokens=(12,)), AccountOptions(orders=False))
     assert "3,000 operations" in next(slow.remarks())
     with pytest.raises(XfcostError):
         slow.costs(Run(tokens=(13,)))

@@ -12,11 +12,10 @@ from torch import nn
 
 import xfcost
 from any_models import WIDTH
-from helpers import stdout_of, table_of
-from xfcost.api.systems import drawn_ledger, first_sizes, open_systems
-from xfcost.commands.plot import start_module
+from helpers import error_of, stdout_of, table_of
+from xfcost.api.systems import drawn_ledger, open_systems
 from xfcost.counting.comparison import compared
-from xfcost.counting.sweep import TOKENS
+from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.compare import paper_table
@@ -113,9 +112,7 @@ def test_kinds_of_a_module_too_large_for_real_numbers(compared_folder, monkeypat
     said = []
     ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
     assert {row.mixing for row in ledger.rows} == {"unknown"}
-    runs = [TOKENS.run(Run(), x) for x in first_sizes(TOKENS, (8, 64))]
-    with pytest.raises(UsageError):
-        start_module(system, runs, "mixing", strict=False)
+    assert "--metric macs" in error_of("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "-o", "a.svg")
 
 
 # A module as a system of a comparison: a spec's module is equal to the spec, and modules given in Python ──────────────
@@ -127,6 +124,8 @@ class Rebuilt:
     def __init__(self, path: str) -> None:
         self.loaded, self.title, self.weights = load(path), "Rebuilt", None
         self.sizes: list[int] = []
+
+    stored = positions = config = None
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         assert lengths.tokens is not None
@@ -151,7 +150,7 @@ def beside(first, second, N):
     """Both compared at N."""
     run = Run(tokens=(N,))
     ledgers = [
-        one.account(run, How(trace=False, closed_form=False, mixing=math.inf))
+        one.account(run, AccountOptions(orders=False, mixing=math.inf))
         if isinstance(one, ModuleSystem)
         else one.ledger(run)
         for one in (first, second)

@@ -23,7 +23,7 @@ from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.systems.module import ModuleSystem
 from xfcost.systems.spec import SpecSystem
-from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, module_ledger
+from xfcost.torch_models.any_model.ledger import ModuleOnDevice, module_ledger
 from xfcost.torch_models.any_model.targets import GivenModule
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
@@ -223,8 +223,8 @@ class Twice(nn.Module):
 
 
 def module(model: nn.Module, meters: Meters, plan: TimingPlan = PLAN) -> ModuleOnDevice:
-    system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
-    return system.on_device(Run(), How(trace=False, device="cpu", timing=plan, meters=meters))
+    system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)), meters=meters)
+    return system.on_device(Run(), AccountOptions(device="cpu", timing=plan))
 
 
 @pytest.fixture
@@ -262,9 +262,9 @@ def test_steps_of_training_take_turns(toy: str) -> None:
     weight = model.map.weight.detach().clone()
     run = make_run(mode="train", optimizer="sgd")
     ready = SpecSystem(load(toy)).ready(run, AccountOptions(orders=False), "cpu")
-    system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
-    how = How(trace=False, plan=run.plan, device="cpu", timing=PLAN)
-    both = [SystemOnDevice(ready, "cpu", PLAN, meters), system.on_device(run, how._replace(meters=meters))]
+    system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)), meters=meters)
+    how = AccountOptions(device="cpu", timing=PLAN)
+    both = [SystemOnDevice(ready, "cpu", PLAN, meters), system.on_device(run, how)]
     ledgers = turns.in_turns(both, "cpu", PLAN, lambda text: None, meters)
     for ledger in ledgers:
         assert ledger.timing is not None

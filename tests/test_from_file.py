@@ -20,6 +20,7 @@ from xfcost.ledger.roofline import RooflinePoint
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.scaling import measured_chart
 from xfcost.spec.load import load
+from xfcost.systems.spec import SpecSystem
 
 NS = (64, 256, 1024)
 DEPTHS = {"A": 1, "B": 2}
@@ -147,8 +148,6 @@ def test_torch_is_not_imported(runs, tmp_path):
     code = """
 import sys
 from xfcost.__main__ import main
-from xfcost.systems.spec import SpecSystem
-from xfcost.systems.spec import SpecSystem
 try:
     main()
 finally:

@@ -33,6 +33,7 @@ from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import CacheNames, work_done
 from xfcost.torch_models.any_model.targets import Stored
 from xfcost.torch_models.memory.shortage import memory_may_run_out
+from xfcost.torch_models.timing.turns import REAL, Meters
 
 if TYPE_CHECKING:
     from xfcost.counting.reach.result import Reach
@@ -104,13 +105,17 @@ class ModuleSystem:
         module: the module with its inputs.
         patient: count it at every size that is asked for, however long that takes.
         work_done: gives the operations of all runs so far.
+        meters: clocks of timed runs.
     """
 
     loaded: Final = None
     remakes_keys: Final = False
 
-    def __init__(self, module: AnyModule, *, patient: bool = False, work_done: Callable[[], int] = work_done) -> None:
-        self.module, self.patient, self._work_done = module, patient, work_done
+    def __init__(
+        self, module: AnyModule, *, patient: bool = False, work_done: Callable[[], int] = work_done,
+        meters: Meters = REAL,
+    ) -> None:  # fmt: skip
+        self.module, self.patient, self._work_done, self._meters = module, patient, work_done, meters
         self._work = 0
         self._own: Ledger | None = None
         self._first: Lengths | None = None
@@ -150,7 +155,7 @@ class ModuleSystem:
             mixing=0 if run.mode == "decode" else how.mixing, plan=run.plan, mode=run.mode, device=how.device,
             timing=how.timing, say=how.say, tokens_of=tuple(how.tokens_of),
             predict=None if how.predict is None else predictors(how.predict, how.timing.threads),
-            cache=CacheNames(cache_in, cache_out or cache_in),
+            meters=self._meters, cache=CacheNames(cache_in, cache_out or cache_in),
         )  # fmt: skip
 
     def _account(self, run: Run, how: How) -> Ledger:
