@@ -19,7 +19,7 @@ from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, 
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import CudaGraph, Load
-from xfcost.ledger.roofline import roofline
+from xfcost.ledger.roofline import roofline_of
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report import table
@@ -244,7 +244,7 @@ def share_sums(*documents):
 def documents_of(ledger):
     kinds = [table.document(ledger), table.document(ledger, "mixing"), table.document(ledger, verbose=True)]
     roofs = Roofs(flops_per_second=67e12, bytes_per_second=3.35e12)
-    return [*kinds, roofline_document([roofline(ledger, roofs)])]
+    return [*kinds, roofline_document([roofline_of(ledger, roofs)])]
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "swin-t-fused"])

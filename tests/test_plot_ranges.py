@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from xfcost.api import systems as api_systems
+from xfcost.api import plot
+from xfcost.api.plot import timed_points
 from xfcost.api.runs import make_run
-from xfcost.commands.plot import timed_points
 from xfcost.counting.sweep import CountedSweep, common_range, shared_points, span_of, sweep
 from xfcost.counting.system import System
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.report.messages import say
 from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
@@ -85,13 +86,13 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     found = Device()
-    monkeypatch.setattr(api_systems, "system_ledgers", found)
+    monkeypatch.setattr(plot, "system_ledgers", found)
     return found
 
 
 def test_all_systems_take_turns_at_the_same_points(device: Device) -> None:
     sweeps = swept_small("vit-ti16", "gpt2")  # square grids, and any N
-    found = timed_points(sweeps, RUN, "cpu", TimingPlan())
+    found = timed_points(sweeps, RUN, "cpu", TimingPlan(), say)
     names = [one.system.name for one in sweeps]
     assert [together for _, together in device.turns] == [names] * 5
     points = [n for n, _ in device.turns]
@@ -111,7 +112,7 @@ def test_the_end_of_a_longer_line_is_measured_alone(device: Device) -> None:
     chosen = shared_points([short, long], RUN, 5)
     assert chosen[0].xs[-1] == 256
     assert chosen[1].xs == (*chosen[0].xs, 1024)
-    timed_points([short, long], RUN, "cpu", TimingPlan())
+    timed_points([short, long], RUN, "cpu", TimingPlan(), say)
     assert device.turns[-1] == (1024, [long.system.name])
 
 
@@ -119,7 +120,7 @@ def test_what_a_system_cannot_do_ends_its_points_alone(device: Device, capsys: p
     sweeps = swept_small("vit-ti16", "gpt2")
     vit, gpt = (one.system.name for one in sweeps)
     device.refuses = lambda name, n: name == gpt and n > 300
-    found = timed_points(sweeps, RUN, "cpu", TimingPlan())
+    found = timed_points(sweeps, RUN, "cpu", TimingPlan(), say)
     together = [n for n, names in device.turns if names == [vit, gpt]]
     alone = [n for n, names in device.turns if names == [vit]]
     assert max(together) <= 300 < min(alone)
@@ -130,7 +131,7 @@ def test_what_a_system_cannot_do_ends_its_points_alone(device: Device, capsys: p
 def test_a_system_that_runs_nowhere_is_an_error(device: Device) -> None:
     device.refuses = lambda name, n: True
     with pytest.raises(DeviceError, match="no room"):
-        timed_points(swept_small("vit-ti16", "gpt2"), RUN, "cpu", TimingPlan())
+        timed_points(swept_small("vit-ti16", "gpt2"), RUN, "cpu", TimingPlan(), say)
 
 
 def test_a_forward_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,14 +141,14 @@ def test_a_forward_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.Mon
             return [msgspec.structs.replace(one, timing=timing(*[15.0] * 6)) for one in ledgers]
 
     slow = Slow()
-    monkeypatch.setattr(api_systems, "system_ledgers", slow)
-    found = timed_points(swept_small("vit-ti16"), RUN, "cpu", TimingPlan())
+    monkeypatch.setattr(plot, "system_ledgers", slow)
+    found = timed_points(swept_small("vit-ti16"), RUN, "cpu", TimingPlan(), say)
     assert len(found.points[0]) == 1
 
 
 def test_intervals_are_drawn_and_ratios_told(device: Device) -> None:
     sweeps = swept_small("vit-ti16", "gpt2")
-    found = timed_points(sweeps, RUN, "cpu", TimingPlan())
+    found = timed_points(sweeps, RUN, "cpu", TimingPlan(), say)
     live = [
         [msgspec.structs.replace(one, timing=timing(*spent, in_turns=True)) for one in ledgers]
         for ledgers, spent in zip(found.points, ((1.0, 1, 1, 1, 1, 2), (2.0, 2, 2, 2, 2, 6)), strict=True)

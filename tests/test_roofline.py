@@ -18,7 +18,7 @@ from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Prediction, Timing
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.roofline import points_of, records, roofline
+from xfcost.ledger.roofline import points_of, records, roofline_of
 from xfcost.ledger.roofs import roofs_of
 from xfcost.report.figure import LabelBox, Named, look, placed
 from xfcost.report.roofline_figure import roofline_bytes, roofline_figure
@@ -79,7 +79,7 @@ def ledger(rows=ROWS, name="One", **more):
 
 
 def found(**more):
-    return roofline(ledger(**more), ROOFS)
+    return roofline_of(ledger(**more), ROOFS)
 
 
 def point(title, mixing, of=None):
@@ -137,7 +137,7 @@ def test_predicted_seconds_make_the_points_where_nothing_was_timed():
         row("a.fc", "Projection", times=2, flops=6, held=3, predicted=1.5),
         row("a.x", "Other", seconds=9.0, held=1),
     )
-    one = roofline(ledger(rows, timing=None, prediction=prediction), ROOFS)
+    one = roofline_of(ledger(rows, timing=None, prediction=prediction), ROOFS)
     (only,) = one.points
     assert (only.title, only.seconds, only.share, only.flops) == ("Projection", 3.0, 0.75, 12)
     assert (one.predicted, one.seconds, one.not_attributed) == (True, 4.0, 1.0)

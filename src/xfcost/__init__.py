@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from xfcost.api.analysis import analyze, build, compare, register, trace
     from xfcost.api.check import check
     from xfcost.api.difference import diff
+    from xfcost.api.drawings import diagram, glance
     from xfcost.api.find import find
     from xfcost.api.paper_tables import layer_types, survey
+    from xfcost.api.plot import plot
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
     from xfcost.api.report_page import write_report
     from xfcost.api.residual_stream import stream
+    from xfcost.api.roofline import roofline
     from xfcost.api.summary import summary
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check",
-    "compare", "diff", "find", "layer_types", "reach", "register", "stream", "summary", "survey", "trace",
-    "write_report",
+    "compare", "diagram", "diff", "find", "glance", "layer_types", "plot", "reach", "register", "roofline", "stream",
+    "summary", "survey", "trace", "write_report",
 ]  # fmt: skip
 
 _MODULES = {
@@ -40,11 +43,15 @@ _MODULES = {
     "calibrate": "xfcost.api.predictions",
     "check": "xfcost.api.check",
     "compare": "xfcost.api.analysis",
+    "diagram": "xfcost.api.drawings",
     "diff": "xfcost.api.difference",
     "find": "xfcost.api.find",
+    "glance": "xfcost.api.drawings",
     "layer_types": "xfcost.api.paper_tables",
+    "plot": "xfcost.api.plot",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api.analysis",
+    "roofline": "xfcost.api.roofline",
     "stream": "xfcost.api.residual_stream",
     "summary": "xfcost.api.summary",
     "survey": "xfcost.api.paper_tables",

@@ -91,6 +91,35 @@ class BatchOptions(TypedDict, total=False):
     ]
 
 
+# What several groups have.
+Dtype = Annotated[
+    str | None,
+    Option(
+        "float32, float16, bfloat16 or float64. Default: float32; for language models bfloat16 with --on and in "
+        "every mode but forward.",
+        read=read.dtype_name,
+        words=("float32", "float16", "bfloat16", "float64"),
+    ),
+]
+Attention = Annotated[
+    Execution | None,
+    _choice(
+        "eager (stores the score matrix) or fused (one kernel). Default: eager; for language models fused with "
+        "--on and in every mode but forward.",
+        get_args(Execution),
+    ),
+]
+On = Annotated[
+    str | None,
+    Option(
+        "Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time. `xfcost devices` "
+        "lists names.",
+        "DEVICE[xN]",
+        python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
+    ),
+]
+
+
 class ExecutionOptions(TypedDict, total=False):
     """Run."""
 
@@ -103,23 +132,8 @@ class ExecutionOptions(TypedDict, total=False):
             python="In `decode` the new token is one of the N.",
         ),
     ]
-    dtype: Annotated[
-        str | None,
-        Option(
-            "float32, float16, bfloat16 or float64. Default: float32; for language models bfloat16 with --on and in "
-            "every mode but forward.",
-            read=read.dtype_name,
-            words=("float32", "float16", "bfloat16", "float64"),
-        ),
-    ]
-    attention: Annotated[
-        Execution | None,
-        _choice(
-            "eager (stores the score matrix) or fused (one kernel). Default: eager; for language models fused with "
-            "--on and in every mode but forward.",
-            get_args(Execution),
-        ),
-    ]
+    dtype: Dtype
+    attention: Attention
     new_tokens: Annotated[
         Whole,
         Option(
@@ -146,15 +160,7 @@ class ExecutionOptions(TypedDict, total=False):
 class DeviceOptions(TypedDict, total=False):
     """Devices and plan."""
 
-    on: Annotated[
-        str | None,
-        Option(
-            "Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time. `xfcost devices` "
-            "lists names.",
-            "DEVICE[xN]",
-            python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
-        ),
-    ]
+    on: On
     mfu: Annotated[
         Real,
         Option(
@@ -593,6 +599,31 @@ class CompareOptions(_AccountOptions, LaneOption, total=False):
 
 class AnalyzeOptions(_AccountOptions, ChoosingOptions, ProbeOption, OneModuleOptions, total=False):
     """The keywords of `analyze`."""
+
+
+class DrawnOptions(
+    SizeOptions, BatchOptions, SettingsOption, ExampleOptions, ModuleOptions, ProgressOption, total=False
+):
+    """The keywords of `diagram` and `glance`."""
+
+    dtype: Dtype
+    attention: Attention
+
+
+class PlotOptions(
+    BatchOptions, ExecutionOptions, DeviceOptions, SettingsOption, DeviceOption, PredictOption, TimingOptions,
+    LaneOption, ExampleOptions, ModuleOptions, ProgressOption, total=False,
+):  # fmt: skip
+    """The keywords of `plot`."""
+
+
+class RooflineOptions(
+    SizeOptions, BatchOptions, ExecutionOptions, SettingsOption, DeviceOption, PredictOption, TimingOptions,
+    ExampleOptions, ModuleOptions, ProgressOption, total=False,
+):  # fmt: skip
+    """The keywords of `roofline`."""
+
+    on: On
 
 
 class _Every(AnalyzeOptions, LaneOption, BudgetOptions, IncreaseOption, SearchOptions, total=False):

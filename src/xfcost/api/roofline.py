@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from xfcost.api.systems import system_ledger
+from xfcost.api.options import RooflineOptions, takes
+from xfcost.api.runs import make_run, refuse, run_options, timing_plan
+from xfcost.api.systems import mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
 from xfcost.counting.devices import device_reported
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, any_of
+from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import row_bounds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.roofline import Roofline, roofline
+from xfcost.ledger.roofline import Roofline, roofline_of
 from xfcost.ledger.roofs import Roofs, nominal_roofs, roofs_of
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.systems.predictions import calibration_of
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Unpack
 
 # Operations without bytes that a message names.
 _MOST_NAMED: Final = 3
@@ -66,6 +74,51 @@ def _known_roofs(device: str, dtype: str, threads: int | None, machine: str | No
     return CalibratedRoofs(nominal_roofs(DeviceGroup(device=gpu), dtype))
 
 
+@takes(RooflineOptions)
+def roofline(
+    *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
+    **options: Unpack[RooflineOptions],
+) -> list[Roofline]:
+    """The operations of systems under the roofs of a device: timed or predicted on it, or bounded by its datasheet.
+
+    Args:
+        *specs: systems, as `compare` takes them.
+        **options: as for `analyze`; one of `device`, `predict` and `on`.
+
+    Returns:
+        A Roofline of each system: its `points`, with intensity and rate, and its `roofs`.
+
+    Raises:
+        XfcostError: bad input; the message says what was expected and how to mend it.
+    """
+    mode, device, predict = options.get("mode", "forward"), options.get("device"), bool(options.get("predict"))
+    if mode in get_args(Mode) and mode not in ONE_PASS:
+        raise UsageError(
+            f"--mode {mode}: a roofline shows one pass; expected {any_of(ONE_PASS)}; `analyze` reports the rest"
+        )
+    run = make_run(**run_options(options))
+    if run.on is not None:
+        refuse("roofline --on", options)
+    refuse("roofline", options)
+    if predict:
+        refuse("roofline --predict", options)
+    elif device is None and run.on is None:
+        raise UsageError(
+            "roofline: operations need times; add --device cpu (or --predict, after `xfcost calibrate`, or --on "
+            "h100-sxm for lower bounds)"
+        )
+    timing, progress = timing_plan(device, options, predict=predict), options.get("progress")
+    systems = open_systems(specs, {**options, "on": run.on}, progress, counted=run.on is not None)
+    run = shared_run(run, systems)
+    if run.on is not None:
+        how = AccountOptions(orders=False)
+        return [bounded_roofline(system_ledger(one, run, how)) for one in systems]
+    where = {"predict": device or "cpu"} if predict else {"device": device}
+    limit = mixing_limit(options.get("mixing", True), options.get("mixing_limit"))
+    how = AccountOptions(**where, timing=timing, progress=progress, orders=False, mixing=limit)
+    return under_roofs(system_ledgers(systems, run, how), systems, run, how)
+
+
 def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, how: AccountOptions) -> list[Roofline]:
     """The operations of timed or predicted `ledgers` under the roofs of the device.
 
@@ -94,17 +147,7 @@ def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, 
     if found.why is not None:
         how.say(f"{found.why}; only its peaks are measured now …")
     roofs = found.roofs or _measured_roofs(device, dtype, threads)
-    return [roofline(ledger, roofs) for ledger in ledgers]
-
-
-def bounded_rooflines(systems: Sequence[System], run: Run) -> list[Roofline]:
-    """The operations of each system at the roofs of the run's devices; nothing is timed.
-
-    Raises:
-        XfcostError: bad input; bytes of products are not known in closed form.
-    """
-    how = AccountOptions(orders=False)
-    return [bounded_roofline(system_ledger(one, run, how)) for one in systems]
+    return [roofline_of(ledger, roofs) for ledger in ledgers]
 
 
 def bounded_roofline(ledger: Ledger) -> Roofline:
@@ -131,7 +174,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
         for row in ledger.rows
     )
     roofs = nominal_roofs(ledger.on.on, ledger.on.dtype)
-    return roofline(msgspec.structs.replace(ledger, rows=rows), roofs)
+    return roofline_of(msgspec.structs.replace(ledger, rows=rows), roofs)
 
 
 def _with_bytes(ledger: Ledger, system: System, run: Run) -> Ledger:

@@ -20,7 +20,7 @@ from xfcost.api.runs import make_run, refuse, run_options
 from xfcost.counting.devices import read_several
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import AccountOptions, System
-from xfcost.ledger.errors import NoNumbersError, SpecError, UsageError, printable, shown
+from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
@@ -467,21 +467,6 @@ def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> 
     for one in systems:
         check_options(one, run, predict=how.predict, modes=TIMED_MODES)
     return timed_in_turns(systems, run, how)
-
-
-def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progress: Progress) -> Ledger:
-    """The ledger of one system, with orders; of a module with its kinds, where it can be run on real numbers.
-
-    Raises:
-        XfcostError: it can't have that size, or an option is for specs only.
-    """
-    check_options(system, run)
-    how = AccountOptions(strict=strict, mixing=mixing_limit(mixing), progress=progress)
-    try:
-        return system_ledger(system, run, how)
-    except NoNumbersError as error:
-        progress(f"{error}; its kinds are left out here")
-        return system_ledger(system, run, AccountOptions(strict=strict))
 
 
 def with_remarks(system: System, ledger: Ledger) -> Ledger:

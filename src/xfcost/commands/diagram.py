@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final
 
 from xfcost.api.options import BatchOptions, InputOptions, SettingsOption, SizeOptions
 from xfcost.commands import options as shared
-from xfcost.ledger.errors import UsageError
 from xfcost.report.messages import say
 
 MOST_SYSTEMS: Final = 4
@@ -31,24 +30,9 @@ def run(specs: Specs, mixing: shared.FindMixing = True, **given: Any) -> None:
 
     Example: xfcost diagram vit swin
     """
-    from xfcost.api.runs import make_run, run_options
-    from xfcost.api.systems import drawn_ledger, open_systems
-    from xfcost.counting.diagram import diagram
+    from xfcost.api.drawings import diagram
     from xfcost.report.diagram import diagram_bytes, document
-    from xfcost.spec.load import expanded
-    from xfcost.spec.placement import place
 
-    if len(names := expanded(specs)) > MOST_SYSTEMS:
-        raise UsageError(f"diagram: got {len(names)} systems; expected at most {MOST_SYSTEMS}")
-    target, strict = shared.target_of(given), given.pop("strict")
-    how = make_run(**run_options(given))
-    systems = open_systems(specs, given, say)
-    drawn = diagram(
-        [
-            place(one.loaded, how)
-            if one.loaded is not None
-            else drawn_ledger(one, how, strict=strict, mixing=mixing, progress=say)
-            for one in systems
-        ]
-    )
+    target = shared.target_of(given)
+    drawn = diagram(*specs, mixing=mixing, progress=say, **given)
     target.document(document(drawn), lambda ending: diagram_bytes(drawn, ending))

@@ -24,12 +24,8 @@ def run(
 
     Example: xfcost glance vit swin
     """
-    from xfcost.api.runs import make_run, run_options
-    from xfcost.api.systems import drawn_ledger, open_systems
-    from xfcost.counting.glance import glance
+    from xfcost.api.drawings import glance
     from xfcost.report.glance import document
 
-    target, how = shared.target_of(given), make_run(**run_options(given))
-    systems = open_systems(specs, given, say)
-    page = glance([drawn_ledger(one, how, strict=given["strict"], mixing=mixing, progress=say) for one in systems])
-    target.document(document(page))
+    target = shared.target_of(given)
+    target.document(document(glance(*specs, mixing=mixing, progress=say, **given)))

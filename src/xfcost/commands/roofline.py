@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -18,8 +18,6 @@ from xfcost.api.options import (
 )
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import From, Machine, WrittenOptions, roofline_file
-from xfcost.ledger.errors import UsageError, any_of
-from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
 
 Picture = Annotated[
@@ -58,10 +56,7 @@ def run(
 
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
-    from xfcost.api.roofline import bounded_rooflines, under_roofs
-    from xfcost.api.runs import make_run, refuse, run_options, timing_plan
-    from xfcost.api.systems import mixing_limit, open_systems, shared_run, system_ledgers
-    from xfcost.counting.system import AccountOptions
+    from xfcost.api.roofline import roofline
     from xfcost.report.roofline import document
     from xfcost.report.roofline_figure import roofline_bytes
 
@@ -73,29 +68,5 @@ def run(
         picture = shared.default_target(specs, "roofline")
     given["picture"] = picture
     target = shared.target_of(given)
-    mode, device, predict = given["mode"], given["device"], given["predict"]
-    if mode in get_args(Mode) and mode not in ONE_PASS:
-        raise UsageError(
-            f"--mode {mode}: a roofline shows one pass; expected {any_of(ONE_PASS)}; `analyze` reports the rest"
-        )
-    run = make_run(**run_options(given))
-    if run.on is not None:
-        refuse("roofline --on", given)
-    refuse("roofline", given)
-    if predict:
-        refuse("roofline --predict", given)
-    elif device is None and run.on is None:
-        raise UsageError(
-            "roofline: operations need times; add --device cpu (or --predict, after `xfcost calibrate`, or --on "
-            "h100-sxm for lower bounds)"
-        )
-    timing = timing_plan(device, given, predict=predict)
-    systems = open_systems(specs, given | {"on": run.on}, say, counted=run.on is not None)
-    run = shared_run(run, systems)
-    if run.on is not None:
-        found = bounded_rooflines(systems, run)
-    else:
-        where = {"predict": device or "cpu"} if predict else {"device": device}
-        how = AccountOptions(**where, timing=timing, progress=say, orders=False, mixing=mixing_limit(mixing))
-        found = under_roofs(system_ledgers(systems, run, how), systems, run, how)
+    found = roofline(*specs, mixing=mixing, progress=say, **given)
     target.document(document(found), lambda ending: roofline_bytes(found, ending))

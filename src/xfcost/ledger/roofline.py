@@ -107,7 +107,7 @@ class Roofline(NamedTuple):
         return tuple(point for point in self.drawn if point.flops_per_second > _CLEARLY * self.roofs.flops_per_second)
 
 
-def roofline(ledger: Ledger, roofs: Roofs) -> Roofline:
+def roofline_of(ledger: Ledger, roofs: Roofs) -> Roofline:
     """The points of a ledger whose rows have seconds, measured or predicted, and bytes."""
     found = Roofline(ledger, (), roofs)
     return found._replace(points=points_of(ledger.rows, found.share_base, predicted=ledger.timing is None))

@@ -66,3 +66,6 @@ METRICS: Final = {
     ),
     "time": Metric("macs", "Time", "time of one forward", "Measured: median, bars the interquartile range", "second"),
 }
+
+# Tokens per second over batches, which is no metric of a sweep.
+THROUGHPUT: Final = "throughput"
