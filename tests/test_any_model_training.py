@@ -290,6 +290,7 @@ def planned_both_ways(path, **more):
     given = {"mode": "train", "N": 12, "batch": 2, "tokens": 10**9, "on": "h100-sxmx8", "zero": 2, "trace": False}
     given |= more
     target, run = ModuleTarget("config", str(path), "", str(path)), module_run(given, "config", str(path))
+    run = run._replace(tokens=(12,))
     module = named_module(target, (), (), 2, run)
     return xfcost.analyze(str(path), **given), ModuleSystem(module).account(run, account_options(given))
 

@@ -340,10 +340,7 @@ def own_run(system: System, given: Mapping[str, Any], *, named: bool) -> Run:
         refuse("a spec", {name: given.get(name) for name in ("probe", "mixing")}, mode=run.mode)
         return run
     run = module_run(given, "given" if not named else "named" if system.config is None else "config", system.config)
-    if named:
-        _check_texts(given.get("inputs") or (), given.get("N"))
-    else:
-        _check_letters(given.get("example_inputs"), given)
+    _check_letters(system.letters, given, named=named)
     tokens = one_number(given.get("N"))
     return run._replace(tokens=None if tokens is None else (tokens,), size=read_option("size", given.get("size")))
 
@@ -380,34 +377,23 @@ def shared_run(run: Run, systems: Sequence[System]) -> Run:
     return with_defaults(run, [one.kind(run) for one in systems])
 
 
-def _check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
-    """Refuse a number for a letter where the example inputs are no function of it.
+def _check_letters(letters: frozenset[str] | None, given: Mapping[str, Any], *, named: bool) -> None:
+    """Refuse a number for a letter that the inputs of a module do not have.
 
     Raises:
-        UsageError: N or an image's size is given, and they are none.
+        UsageError: N or an image's size is given.
     """
-    from xfcost.torch_models.any_model.inputs import letters_of
-
-    letters = letters_of(inputs)
+    if letters is None:
+        return
     if given.get("N") is not None and "N" not in letters:
+        if named:
+            raise UsageError(f"--N {shown(given['N'])}: the inputs have no letter N, as in --input 1xNx768")
         raise UsageError(f"N={shown(given['N'])}: for a module, N is the argument of example_inputs, a function of N")
-    if given.get("size") is not None and "H" not in letters:
+    if given.get("size") is not None and "H" not in letters and not named:
         raise UsageError(
             f"size={shown(given['size'])}: for a module, H and W are the arguments of example_inputs, a function of "
             "both"
         )
-
-
-def _check_texts(texts: Sequence[str], tokens: Any) -> None:
-    """Refuse an N that no letter in the inputs of a named module uses.
-
-    Raises:
-        UsageError: there is one, and they have none.
-    """
-    from xfcost.torch_models.any_model.inputs import letters_in
-
-    if texts and tokens is not None and "N" not in letters_in(texts):
-        raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
 
 
 def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:

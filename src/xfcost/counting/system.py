@@ -78,6 +78,10 @@ class System(Protocol):
         """The path of the config of transformers that it is made of; None of a spec, and of modules without one."""
 
     @property
+    def letters(self) -> frozenset[str] | None:
+        """The letters in the given inputs of a module that stand for sizes; None where no inputs are given."""
+
+    @property
     def remakes_keys(self) -> bool:
         """Does a decode step of its class make the keys and values of earlier tokens again?"""
 

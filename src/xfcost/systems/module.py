@@ -30,7 +30,7 @@ from xfcost.systems.predictions import predictors
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import CacheNames, work_done
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, work_done
 from xfcost.torch_models.any_model.targets import Stored
 from xfcost.torch_models.memory.shortage import memory_may_run_out
 from xfcost.torch_models.timing.turns import REAL, Meters
@@ -67,6 +67,10 @@ class AnyModule(Protocol):
     @property
     def config(self) -> str | None:
         """The path of the config that it is made of."""
+
+    @property
+    def letters(self) -> frozenset[str] | None:
+        """The letters in its given inputs; None where none are given."""
 
     @property
     def positions(self) -> int | None:
@@ -119,6 +123,7 @@ class ModuleSystem:
         self._work = 0
         self._own: Ledger | None = None
         self._first: Lengths | None = None
+        self._cache = USUAL_NAMES
         self._kinds: tuple[Operation, ...] = ()
         self._mode: Mode = "forward"
 
@@ -129,6 +134,10 @@ class ModuleSystem:
     @property
     def config(self) -> str | None:
         return self.module.config
+
+    @property
+    def letters(self) -> frozenset[str] | None:
+        return self.module.letters
 
     def account(self, run: Run, how: AccountOptions) -> Ledger:
         """Its ledger at the size of the run and on its devices; other sizes are counted from the first such size.
@@ -166,10 +175,10 @@ class ModuleSystem:
         if how.mixing:
             self._kinds = ledger.rows
         ledger = ledger.with_kinds_of(self._kinds)
-        if self._own is None:
-            tokens = ledger.metadata.grid_tokens or lengths.tokens
-            self._own = self._at(lengths) if how.mode in {"train", "generate"} else ledger
-            self._first = lengths._replace(tokens=tokens)
+        if self._first is None:
+            self._own = None if how.mode in {"train", "generate"} else ledger
+            self._first = lengths._replace(tokens=ledger.metadata.grid_tokens or lengths.tokens)
+            self._cache = how.cache
         return ledger
 
     def _sizes(self, run: Run, how: AccountOptions, ledger: Ledger) -> SizedRun:
@@ -242,8 +251,10 @@ class ModuleSystem:
 
     @property
     def own(self) -> Ledger:
-        if self._own is None:
+        """The bare ledger at the first size; in the mode `generate` that of its prefill."""
+        if self._first is None:
             raise RuntimeError(f"{self.name} has not been counted")
+        self._own = self._own or self._at(self._first)
         return self._own
 
     @property
@@ -252,7 +263,7 @@ class ModuleSystem:
 
     @property
     def has_images(self) -> bool:
-        return self._own is not None and self._own.metadata.image is not None
+        return self._first is not None and self.own.metadata.image is not None
 
     @property
     def points(self) -> int:
@@ -379,7 +390,7 @@ class ModuleSystem:
         """The bare ledger at some lengths, with the kinds found before."""
         before = self._work_done()
         mode = "forward" if self._mode == "train" else self._mode
-        ledger = self.module.ledger(lengths, How(trace=False, closed_form=False, mode=mode))
+        ledger = self.module.ledger(lengths, How(trace=False, closed_form=False, mode=mode, cache=self._cache))
         self._work = self._work_done() - before
         return ledger.with_kinds_of(self._kinds)
 

@@ -52,6 +52,7 @@ class PublishedSystem:
     has_images: Final = False
     points: Final = 97
     loaded: Final = None
+    letters: Final = None
 
     def __init__(
         self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False,

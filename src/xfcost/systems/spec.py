@@ -41,6 +41,7 @@ class SpecSystem(msgspec.Struct, frozen=True):
 
     loaded: Loaded
     config: ClassVar[None] = None
+    letters: ClassVar[None] = None
     remakes_keys: ClassVar[bool] = False
 
     @property

@@ -106,6 +106,11 @@ class GivenModule:
     """It is made of no config."""
 
     @property
+    def letters(self) -> frozenset[str]:
+        """The letters in its inputs."""
+        return letters_of(self.inputs)
+
+    @property
     def positions(self) -> int | None:
         """The most tokens that a model of transformers has positions for."""
         return positions_of(self.module)
@@ -201,6 +206,11 @@ class NamedModule:
         if self.target.kind != "config":
             return None
         return published_weights(_read(self.target.place)[0], self.target.place)
+
+    @property
+    def letters(self) -> frozenset[str] | None:
+        """The letters in the inputs that the command gives."""
+        return letters_in(self.texts) if self.texts else None
 
     @property
     def positions(self) -> int | None:
