@@ -24,7 +24,6 @@ from xfcost.formulas.mixers import (
     pairs_in_chunks,
     static_weights,
 )
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.functions import added, joined, multiplied, padded, product, scores, state_of
 from xfcost.program.leaves import Weight
@@ -226,9 +225,9 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
         q, k, v = parts
         n, chunks, size = sizes
         entries, static = chunks * self.heads * size * size, static_weights(mixing)
-        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries), "heads": self.heads}
+        facts = mixing | {"attention_entries": entries, "matrix": True, "heads": self.heads}
         x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol="QKᵀ", **facts)
-        x = t.leaf("mask", masked, x, matrix=matrix(entries, entries, saved=True), symbol="mask", **static)
+        x = t.leaf("mask", masked, x, matrix=True, symbol="mask", **static)
         y = t.leaf("weighted_sum", product, x, v, symbol="AV", **mixing)
         return y, t.leaf("normaliser", row_sum, x, options={"epsilon": epsilon}, title="Sum of the products", **static)
 

@@ -24,7 +24,6 @@ from xfcost.formulas.component import (
 from xfcost.formulas.letters import with_form_of
 from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, global_mixing, pairs_in_chunks, static_weights
 from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.matrices import matrix
 from xfcost.program.convolution import causal_depthwise
 from xfcost.program.functions import (
     added,
@@ -283,15 +282,14 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         u (B, H, C, Q, P), Δ (B, H, C, Q, 1), A (H,), B and C (B, H, C, Q, S) -> (B, H, C, Q, P).
         """
         u, dt, a, b, c = parts
-        n, heads, chunks, size = place.grid.total, self.head_count(place.dim), self.chunks(place.grid), self.chunk
-        inside, between, bounds = chunk_mixing(size), global_mixing(n), chunks + 1
+        n, size = place.grid.total, self.chunk
+        inside, between = chunk_mixing(size), global_mixing(n)
         u = t.leaf("inputs", multiplied, u, dt)
         sums = t.leaf("sums", running_sums, t.leaf("rates", rates, dt, a), **static_weights(inside))
         near = self._near(t.part("local"), (u, sums, b, c), n)
         state = t.leaf("state", state_of, t.leaf("fade", faded, b, sums, **inside), u, **inside)
         whole = sums.select(-1, 0).select(-1, size - 1)
-        facts = between | {"matrix": matrix(heads * bounds * bounds, saved=True)}
-        before = t.leaf("carry", carried, t.leaf("spans", spans, whole, **facts), state, **between)
+        before = t.leaf("carry", carried, t.leaf("spans", spans, whole, matrix=True, **between), state, **between)
         far = t.leaf("reach", reached, t.leaf("read", product, c, before, **between), sums)
         return t.leaf("add", added, near, far)
 
@@ -300,10 +298,10 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         u, sums, b, c = parts
         _, heads, chunks, size, _ = u.shape
         entries, inside = chunks * heads * size * size, chunk_mixing(size)
-        facts = inside | {"attention_entries": entries, "matrix": matrix(entries, saved=True), "heads": heads}
+        facts = inside | {"attention_entries": entries, "matrix": True, "heads": heads}
         x = t.leaf("scores", scores, c, b, pairs=pairs_in_chunks(tokens, chunks, size), **facts)
-        d = t.leaf("decays", decays, sums, **inside, matrix=matrix(entries, entries, saved=True))
-        x = t.leaf("weigh", multiplied, x, d, **inside, matrix=matrix(entries, 2 * entries, saved=True))
+        d = t.leaf("decays", decays, sums, **inside, matrix=True)
+        x = t.leaf("weigh", multiplied, x, d, **inside, matrix=True)
         return t.leaf("weighted_sum", product, x, u, **inside)
 
     def _step(self, t: Operations, parts: tuple[Tensor, ...], place: Place) -> Tensor:

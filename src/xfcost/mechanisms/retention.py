@@ -27,7 +27,6 @@ from xfcost.formulas.mixers import (
     static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.functions import (
     added,
@@ -177,9 +176,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         d, since = both
         near = self._products(t.part("local"), (q, k, v, d), (n, chunks, size), chunk_mixing(size), (None, None))
         faded = t.leaf("fade", by_decay, v, d.select(1, 0).select(1, size - 1))
-        # what a last chunk adds, nobody reads
-        facts = chunk_mixing(size) | ({"backward_macs": 0} if bool(chunks == 1) else {})
-        state = t.leaf("state", state_of, k, faded, **facts)
+        state = t.leaf("state", state_of, k, faded, **chunk_mixing(size))
         mixing = global_mixing(n)
         state = t.leaf("carry", carried, state, since.select(1, size - 1), sequential=chunks, **static_weights(mixing))
         y = t.leaf("reach", by_decay, t.leaf("read", product, q, state, **mixing), since)
@@ -208,10 +205,9 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         q, k, v, d = parts
         n, chunks, size = sizes
         entries = chunks * self.heads * size * size
-        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries), "heads": self.heads}
+        facts = mixing | {"attention_entries": entries, "matrix": True, "heads": self.heads}
         x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol=symbols[0], **facts)
-        facts = static_weights(mixing) | {"matrix": matrix(entries, entries, saved=True)}
-        x = t.leaf("weigh", multiplied, x, d, **facts)
+        x = t.leaf("weigh", multiplied, x, d, matrix=True, **static_weights(mixing))
         return t.leaf("weighted_sum", product, x, v, symbol=symbols[1], **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
