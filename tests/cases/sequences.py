@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from cases.base import SEQUENCES, Letters, MechanismCase, Rows, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.gated_delta import GatedDelta
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
+from xfcost.program.residual import component_rows
 
 
 def _recurrent(gates: int, states: int = 1) -> Callable[[Any, Place], Letters]:
@@ -264,6 +266,53 @@ MAMBA2 = MechanismCase(
     sides=st.integers(1, 60).map(lambda n: (n,)),
     fused=False,
     channels_first=lambda leaf: leaf == "conv",
+)
+
+
+@st.composite
+def any_gated_delta(draw: st.DrawFn) -> GatedDelta:
+    heads = draw(st.sampled_from([1, 2, 3, 6]))
+    return GatedDelta(
+        heads=heads,
+        key_heads=draw(st.none() | st.sampled_from([one for one in range(1, heads + 1) if heads % one == 0])),
+        head_dim=draw(st.none() | st.integers(1, 9)),
+        value_dim=draw(st.none() | st.integers(1, 9)),
+        conv=draw(st.integers(1, 9)),
+        chunk=draw(st.integers(1, 9)),
+    )
+
+
+def gated_delta_letters(component: Any, place: Place) -> Letters:
+    wide, chunk, key_heads = component.head_dim or place.dim // component.heads, component.chunk, component.key_heads
+    value, key_heads = component.value_dim or wide, key_heads or component.heads
+    letters = {"h_k": key_heads, "d_v": value, "W": component.conv, "Q": chunk, "b": chunk}
+    return letters | {"C": 2 * key_heads * wide + component.heads * value, "P'": whole(place.grid.total, chunk)}
+
+
+GATED_DELTA = MechanismCase(
+    component=GatedDelta,
+    examples=(
+        GatedDelta(heads=2, chunk=4),
+        GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5, conv=1, chunk=5),
+        GatedDelta(heads=3, key_heads=1, conv=9, chunk=8),
+    ),
+    components=any_gated_delta(),
+    letters=gated_delta_letters,
+    flags={
+        "key_heads": "in_proj conv act pad normalize scale",
+        "value_dim": "in_proj conv act pad weigh_values solve carry weighted_sum add norm gate out_proj",
+    },
+    followed_otherwise=lambda component: {"read"} if component.conv == 1 else {"read", "recall", "correct", "gate"},
+    cached=((GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5), 0, 6 * 2 * 5 + 3 * (2 * 3 * 2 + 6 * 5)),),
+    rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
+    growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
+    grids=SEQUENCES,
+    sides=st.integers(1, 60).map(lambda n: (n,)),
+    fused=False,
+    channels_first=lambda leaf: leaf == "conv",
+    missed_by_torch=lambda component, place: sum(
+        row.macs for row in component_rows(component, place) if row.path == "solve"
+    ),
 )
 
 
