@@ -5,10 +5,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
+from hypothesis import assume
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.component import ComponentError, Mixer, Place
 from xfcost.ledger.grid import Grid
 
 DIM = 6
@@ -73,6 +74,35 @@ def local_relation(component: Any, place: Place) -> Letters:
         "u": max(1, groups // 2),
         "P": prod(side + component.size - 1 for side in place.grid.sides),
     }
+
+
+def _values(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
+    """Values of its type: small numbers, heads that divide `SPEC_DIM`."""
+    if field.name == "heads":
+        return HEADS
+    info = msgspec.inspect.type_info(field.type)
+    of_type: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
+        msgspec.inspect.NoneType: lambda _: st.none(),
+        msgspec.inspect.BoolType: lambda _: st.booleans(),
+        msgspec.inspect.IntType: lambda one: st.integers(one.ge or 1, 9),
+        msgspec.inspect.LiteralType: lambda one: st.sampled_from(one.values),
+    }
+    return st.one_of(of_type[type(one)](one) for one in getattr(info, "types", (info,)))
+
+
+@st.composite
+def any_of(draw: st.DrawFn, kind: type[Mixer]) -> Any:
+    """Any configuration, by the types of its fields; one that is refused on a sequence takes its default."""
+    component = kind(**{one.name: draw(_values(one)) for one in msgspec.structs.fields(kind) if one.name != "residual"})
+    defaults = {one.name: one.default for one in msgspec.structs.fields(kind) if not one.required}
+    while True:
+        try:
+            component.check(Place(grid=Grid((5,)), dim=SPEC_DIM, out_dim=SPEC_DIM))
+        except ComponentError as refused:
+            assume(getattr(component, refused.field) != defaults.get(refused.field, getattr(component, refused.field)))
+            component = msgspec.structs.replace(component, **{refused.field: defaults[refused.field]})
+        else:
+            return component
 
 
 class Frozen(NamedTuple):

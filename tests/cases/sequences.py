@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, Letters, MechanismCase, Rows, ceil_div, whole
+from cases.base import SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gated_delta import GatedDelta
@@ -165,15 +165,7 @@ HYENA = MechanismCase(
         Hyena(order=3, conv=1, features=3, filter_hidden=4, filter_layers=1, positions="fixed"),
         Hyena(order=4, conv=9, features=9, filter_hidden=5, filter_layers=3),
     ),
-    components=st.builds(
-        Hyena,
-        order=st.integers(2, 6),
-        conv=st.integers(1, 9),
-        features=st.integers(1, 20).map(lambda bands: 2 * bands + 1),
-        filter_hidden=st.integers(1, 64),
-        filter_layers=st.integers(1, 4),
-        positions=st.sampled_from(["learned", "fixed"]),
-    ),
+    components=any_of(Hyena),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     growth=lambda component: (Grid((4,)), Grid((8,))),
@@ -200,13 +192,7 @@ MAMBA = MechanismCase(
     # a kernel without padding has its home in the middle of its taps
     followed_otherwise=lambda component: {"scan", "gate"} if component.conv > 1 else set(),
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
-    components=st.builds(
-        Mamba,
-        state=st.integers(1, 20),
-        conv=st.integers(1, 9),
-        expand=st.integers(1, 4),
-        rank=st.none() | st.integers(1, 9),
-    ),
+    components=any_of(Mamba),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     growth=lambda component: (Grid((2,)), Grid((4,))),
@@ -214,21 +200,6 @@ MAMBA = MechanismCase(
     per_token=False,
     channels_first=lambda leaf: leaf == "conv",
 )
-
-
-@st.composite
-def any_mamba2(draw: st.DrawFn) -> Mamba2:
-    expand = draw(st.integers(1, 3))
-    head_dim = draw(st.sampled_from([1, 2, 3, 6]))
-    heads = expand * 12 // head_dim
-    return Mamba2(
-        state=draw(st.integers(1, 20)),
-        head_dim=head_dim,
-        groups=draw(st.sampled_from([group for group in range(1, heads + 1) if heads % group == 0])),
-        conv=draw(st.integers(1, 9)),
-        expand=expand,
-        chunk=draw(st.integers(1, 9)),
-    )
 
 
 MAMBA2 = MechanismCase(
@@ -260,26 +231,13 @@ MAMBA2 = MechanismCase(
         Mamba2(state=2, head_dim=2, groups=2, conv=1, expand=2, chunk=5),
         Mamba2(state=4, head_dim=2, expand=1, conv=9, chunk=8),
     ),
-    components=any_mamba2(),
+    components=any_of(Mamba2),
     growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     fused=False,
     channels_first=lambda leaf: leaf == "conv",
 )
-
-
-@st.composite
-def any_gated_delta(draw: st.DrawFn) -> GatedDelta:
-    heads = draw(st.sampled_from([1, 2, 3, 6]))
-    return GatedDelta(
-        heads=heads,
-        key_heads=draw(st.none() | st.sampled_from([one for one in range(1, heads + 1) if heads % one == 0])),
-        head_dim=draw(st.none() | st.integers(1, 9)),
-        value_dim=draw(st.none() | st.integers(1, 9)),
-        conv=draw(st.integers(1, 9)),
-        chunk=draw(st.integers(1, 9)),
-    )
 
 
 def gated_delta_letters(component: Any, place: Place) -> Letters:
@@ -296,10 +254,13 @@ GATED_DELTA = MechanismCase(
         GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5, conv=1, chunk=5),
         GatedDelta(heads=3, key_heads=1, conv=9, chunk=8),
     ),
-    components=any_gated_delta(),
+    components=any_of(GatedDelta),
     letters=gated_delta_letters,
     flags={
+        "heads": "all but add gate out_proj weigh_keys weigh_values weighted_sum",
         "key_heads": "in_proj conv act pad normalize scale",
+        "head_dim": "all but decay decays gates_proj rates sums weigh write",
+        "chunk": "all but act conv decay gate gates_proj in_proj norm out_proj rates write",
         "value_dim": "in_proj conv act pad weigh_values solve carry weighted_sum add norm gate out_proj",
     },
     followed_otherwise=lambda component: {"read"} if component.conv == 1 else {"read", "recall", "correct", "gate"},
@@ -314,19 +275,6 @@ GATED_DELTA = MechanismCase(
         row.macs for row in component_rows(component, place) if row.path == "solve"
     ),
 )
-
-
-@st.composite
-def any_retention(draw: st.DrawFn) -> Retention:
-    heads = draw(st.sampled_from([1, 2, 3, 6]))
-    form = draw(st.sampled_from(["parallel", "chunkwise", "recurrent"]))
-    return Retention(
-        heads=heads,
-        value_dim=draw(st.none() | st.integers(1, 9).map(lambda times: times * heads)),
-        form=form,
-        chunk=draw(st.none() | st.integers(1, 9)) if form == "chunkwise" else None,
-        norm=draw(st.sampled_from(["layer_norm", "rms_norm"])),
-    )
 
 
 RETENTION = MechanismCase(
@@ -348,7 +296,7 @@ RETENTION = MechanismCase(
         Retention(heads=2, form="chunkwise", chunk=5),
         Retention(heads=6, form="recurrent"),
     ),
-    components=any_retention(),
+    components=any_of(Retention),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
@@ -388,6 +336,6 @@ RWKV_CHANNEL = MechanismCase(
     },
     cached=((RwkvChannel(), 0, 12),),
     examples=(RwkvChannel(), RwkvChannel(hidden=40)),
-    components=st.builds(RwkvChannel, hidden=st.none() | st.integers(1, 64)),
+    components=any_of(RwkvChannel),
     **COMMON,
 )

@@ -13,17 +13,34 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    PaddingNote,
     Place,
     Side,
     Width,
     check_divides,
     check_heads,
 )
-from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, global_mixing, pairs_in_chunks, static_weights
+from xfcost.formulas.mixers import (
+    AlwaysCausalMixer,
+    chunk_mixing,
+    global_mixing,
+    padding_of_chunks,
+    pairs_in_chunks,
+    static_weights,
+)
 from xfcost.mechanisms.mamba import decays, faded, reached, running_sums
 from xfcost.program.convolution import causal_depthwise
-from xfcost.program.functions import added, minus_exp, multiplied, padded, product, scores, swish_gated
+from xfcost.program.functions import (
+    added,
+    in_chunks,
+    minus_exp,
+    multiplied,
+    out_of_chunks,
+    padded,
+    product,
+    repeated_heads,
+    scores,
+    swish_gated,
+)  # fmt: skip
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -58,35 +75,26 @@ class GatedDelta(AlwaysCausalMixer, frozen=True, kw_only=True, tag="gated_delta"
     titles: ClassVar[Mapping[str, str]] = {
         "in_proj": "Projections to q, k, v, z",
         "gates_proj": "Projections to β, α",
-        "conv": "Causal depthwise convolution",
         "act": "Swish",
-        "decay": "-exp(A)",
         "rates": "Decay log α",
         "write": "Sigmoid β",
-        "normalize": "Queries and keys of length 1",
-        "scale": "Scale queries 1/√d_k",
-        "pad": "Pad to whole chunks",
         "sums": "Sums of log α in a chunk",
-        "decays": "Decays from token to token",
         "weigh_keys": "Keys by β",
         "weigh_values": "Values by β",
         "key_scores": "Products βKKᵀ",
         "reach_keys": "Keys by the decay since the chunk's start",
         "solve": "Values and keys without what earlier keys recall",
         "scores": "Products QKᵀ",
-        "weigh": "Weigh the products by the decays",
         "reach": "Queries by the decay since the chunk's start",
         "fade": "Keys by the decay to the chunk's end",
         "carry": "States from chunk to chunk",
         "weighted_sum": "Weighted sum of the values",
-        "add": "Add what the chunk gives",
         "recall": "What the key recalls",
         "correct": "Difference by β",
         "update": "State of the token",
         "read": "Read the state by Q",
         "norm": "RMS norm of every head",
         "gate": "Gate",
-        "out_proj": "Output projection",
     }
 
     heads: Heads
@@ -136,17 +144,12 @@ class GatedDelta(AlwaysCausalMixer, frozen=True, kw_only=True, tag="gated_delta"
             sizes = self.chunks(place.grid), self.chunk
             after = {"after": sizes[0] * sizes[1] - tokens}
             qkv, write, rate = (t.leaf("pad", padded, part, options=after) for part in (qkv, write, rate))
-        q, k, v = (
-            part.unflatten(-1, (heads, -1))
-            for part, heads in zip(qkv.split((keys, keys, values), -1), (key_heads, key_heads, h), strict=True)
-        )
-        q, k = (t.leaf("normalize", of_length_one, part) for part in (q, k))
+        q, k, v = qkv.split((keys, keys, values), -1)
+        q, k = (t.leaf("normalize", of_length_one, in_chunks(part, key_heads, sizes)) for part in (q, k))
         q = t.leaf("scale", multiplied, q, options={"factor": float(wide) ** -0.5}, symbol="")
-        q, k = (part.unsqueeze(3).expand(-1, -1, -1, h // key_heads, -1).flatten(2, 3) for part in (q, k))
-        of_heads = (q, k, v, write.unsqueeze(-1), rate.unsqueeze(-1))
-        parts = tuple(part.unflatten(1, sizes).permute(0, 3, 1, 2, 4) for part in of_heads)  # (B, H, C, Q, …)
-        y = (self._step if t.decodes else self._chunked)(t, parts, place.grid)
-        y = y.permute(0, 2, 3, 1, 4).flatten(1, 2).narrow(1, 0, tokens)
+        q, k = (repeated_heads(part, h // key_heads) for part in (q, k))
+        parts = (q, k, *(in_chunks(part, h, sizes) for part in (v, write, rate)))
+        y = out_of_chunks((self._step if t.decodes else self._chunked)(t, parts, place.grid), tokens)
         y = t.leaf("norm", head_norm, y, weights=(Weight((value,), "ones"),)).flatten(2)
         return t.linear("out_proj", t.leaf("gate", swish_gated, y, z), place.dim, bias=False)
 
@@ -185,11 +188,7 @@ class GatedDelta(AlwaysCausalMixer, frozen=True, kw_only=True, tag="gated_delta"
     def notes(self, place: Place) -> Iterator[str]:
         n, chunks = place.grid.total, self.chunks(place.grid)
         key_heads, wide, value = self.widths(place.dim)
-        if chunks * self.chunk != n:
-            yield PaddingNote(
-                f"{n:,} tokens padded to {chunks:,} chunks of {self.chunk}: "
-                f"{chunks * self.chunk - n:,} padding tokens are computed, and counted"
-            )
+        yield from padding_of_chunks(n, chunks, self.chunk)
         kept = self.heads * wide * value + (self.conv - 1) * (2 * key_heads * wide + self.heads * value)
         yield (
             f"{chunks:,} sequential steps; token by token, what was read is carried in a state of {kept:,} numbers, "
@@ -203,7 +202,7 @@ def log_decay(t: Functions, x: Tensor, a: Tensor, bias: Tensor) -> Tensor:
 
 
 def of_length_one(t: Functions, x: Tensor) -> Tensor:
-    """x/√(Σx² + ε): (B, N, H, K) -> (B, N, H, K)."""
+    """x/√(Σx² + ε) along the last axis."""
     return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
 
 
@@ -213,9 +212,7 @@ def solved(t: Functions, x: Tensor, d: Tensor, v: Tensor, k: Tensor) -> tuple[Te
     return t.solved(system, v), t.solved(system, k)
 
 
-def carried(
-    t: Functions, v: Tensor, k: Tensor, q: Tensor, written: Tensor, whole: Tensor
-) -> tuple[Tensor, ...]:
+def carried(t: Functions, v: Tensor, k: Tensor, q: Tensor, written: Tensor, whole: Tensor) -> tuple[Tensor, ...]:
     """Values without what the states recall, and what is read of them: (B, H, C, Q, V) twice.
 
     Values (B, H, C, Q, V); keys that recall, queries and keys that write (B, H, C, Q, K); decays of chunks (B, H, C).

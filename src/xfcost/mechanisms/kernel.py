@@ -106,10 +106,8 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
     default_chunk = 64
     decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
-        "add": "Add what the chunk gives",
         "divide": "Divide by the normaliser",
         "k_features": "Features of the keys φ(K)",
-        "pad": "Pad to whole chunks",
         "prefix_sum": "States of all earlier chunks",
         "project": "Random projections of queries and keys",
         "q_features": "Features of the queries φ(Q)",

@@ -227,8 +227,6 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         return Observed(left_out=dict.fromkeys(("positions", "add_positions"), table))
 
     titles: ClassVar[Mapping[str, str]] = {
-        "gather_keys": "Gather the windows' keys",
-        "gather_values": "Gather the windows' values",
         "positions": "Embeddings of offsets",
         "add_positions": "Add positions to keys",
     }
@@ -337,11 +335,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     titles: ClassVar[Mapping[str, str]] = {
         "q": "Queries, one number per group",
         "k": "Keys, one number per group",
-        "gather_keys": "Gather the windows' keys",
-        "gather_values": "Gather the windows' values",
         "scores": "Similarities -(q - k)²",
         "mask": "Mask over the border",
-        "add_prior": "Add the geometry prior",
         "out": "Output projection",
     }
 

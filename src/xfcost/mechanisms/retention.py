@@ -12,7 +12,6 @@ from xfcost.formulas.component import (
     Length,
     Number,
     Observed,
-    PaddingNote,
     Place,
     Width,
     check_heads,
@@ -23,6 +22,7 @@ from xfcost.formulas.mixers import (
     ChunkedMixer,
     chunk_mixing,
     global_mixing,
+    padding_of_chunks,
     pairs_in_chunks,
     static_weights,
 )
@@ -80,16 +80,11 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     titles: ClassVar[Mapping[str, str]] = {
         "qkv": "Q, K, V projections",
         "scale": "Scale keys 1/√d_k",
-        "pad": "Pad to whole chunks",
         "scores": "Products QKᵀ",
-        "weigh": "Weigh the products by the decays",
         "weighted_sum": "Weighted sum of the values",
         "fade": "Values by the decay to the chunk's end",
-        "state": "State that every chunk adds",
         "carry": "States before the chunks",
         "read": "Read the states by Q",
-        "reach": "By the decay since the chunk's start",
-        "add": "Add what the chunk gives",
         "scan": "Recurrent retention",
         "norm": "Norm of every head",
         "gate_proj": "Gate projection",
@@ -216,11 +211,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
             yield "the parallel form is quadratic in N; chunkwise and recurrent give the same numbers in linear time"
         elif self.form == "chunkwise" and chunks == 1:
             yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
-        elif self.form == "chunkwise" and chunks * chunk != n:
-            yield PaddingNote(
-                f"{n:,} tokens padded to {chunks:,} chunks of {chunk}: "
-                f"{chunks * chunk - n:,} padding tokens are computed, and counted"
-            )
+        elif self.form == "chunkwise":
+            yield from padding_of_chunks(n, chunks, chunk)
         steps = "" if self.form == "parallel" else f"{chunks if self.form == 'chunkwise' else n:,} sequential steps; "
         yield (
             f"{steps}token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, "

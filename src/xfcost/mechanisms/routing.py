@@ -83,7 +83,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         "look": "Blocks of keys, values and their neighbours",
         "memory_keys": "Memory keys",
         "memory_values": "Memory values",
-        "normalize": "Queries and keys of length 1",
         "qv": "Q = K, V projections",
     }
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"

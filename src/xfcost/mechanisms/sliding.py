@@ -78,7 +78,7 @@ def banded(t: Operations, qkv: Sequence[Tensor], global_kv: Sequence[Tensor], ba
     of_global = content | {"reads": "g", "reads_tokens": g}
     with_global = {"reads": band.reads_with_global, "reads_tokens": reads_tokens + g}
     factor = {"factor": float(width) ** -0.5}
-    q = t.leaf("scale", multiplied, q, options=factor, symbol="", title="Scale queries 1/√d_k")
+    q = t.leaf("scale", multiplied, q, options=factor, symbol="")
     core = AttentionCore(band.classes * band.blocks * h // band.shared, s * band.shared, 3 * s + g, width)
     facts = {"attention_entries": p * h * 3 * s, "matrix": True, "core": core, "pairs": band.pairs, "symbol": "QKᵀ"}
     options = {"side": s, "around": band.around, "shared": band.shared}

@@ -61,7 +61,6 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         "logsumexp": "Log-sum-exp per query",
         "look_back": "Chunks beside those before them",
         "normalise": "Keys of length one",
-        "pad": "Pad to whole chunks",
         "query_key": "Shared Q, K projection",
         "rotate": "Random rotations xR",
         "round_weights": "Softmax over the rounds",

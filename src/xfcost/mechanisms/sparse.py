@@ -68,7 +68,6 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         "add": "Add both factors",
         "join": "Join scores of both factors",
         "join_heads": "Join heads of both factors",
-        "memory_blocks": "Pad keys and values, cut memory blocks",
         "pad": "Pad to whole blocks",
         "silence": "Zeros where no cell may be read yet",
     }
@@ -279,7 +278,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         q, kv = x.split((keys, keys + values), -1)
         local_k, local_v = split(self._memory(t, kv, place, blocks))
         scale = {"factor": float(keys // h) ** -0.5}
-        q = t.leaf("scale", multiplied, q, options=scale, symbol="", title="Scale queries 1/√d_k")
+        q = t.leaf("scale", multiplied, q, options=scale, symbol="")
         long_k, long_v = split(layout.keys(kv))
         local = scored("local", in_blocks(q, blocks), local_k)
         long = scored("long", layout.queries(q), long_k)
