@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import ALIKE, BOTH_WAYS, HEADS, SEQUENCES, Letters, MechanismCase, Rows, ceil_div, whole
+from cases.base import ALIKE, BOTH_WAYS, HEADS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
@@ -191,9 +191,7 @@ CROSS_EXAMPLES = (
 CROSS = MechanismCase(
     component=Cross,
     letters=lambda component, place: _value_width(component, place) | {"d'": place.memory_dim},
-    flags={
-        "heads": "all but q scale",
-    },
+    flags={"heads": "all but q scale"},
     cached=((Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),),
     examples=CROSS_EXAMPLES,
     components=st.builds(Cross, **ALIKE, value_dim=st.none() | st.integers(1, 64), scaled=st.booleans()),
@@ -250,10 +248,7 @@ RELATIVE = MechanismCase(
 COMPRESSIVE = MechanismCase(
     component=Compressive,
     letters=lambda component, place: _relative(component, place) | {"c": component.compression},
-    flags={
-        "memory compressed_memory": "add_bias kv r recall scores softmax sum",
-        "compression function": "compress",
-    },
+    flags={"memory compressed_memory": "add_bias kv r recall scores softmax sum", "compression function": "compress"},
     examples=(
         Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2),
         Compressive(heads=3, causal=True, compressed_memory=2, compression=3, function="mean"),
@@ -293,18 +288,7 @@ FUNNEL = MechanismCase(
         Funnel(heads=2, stride=2, pool_q_only=False),
         Funnel(heads=2, stride=2, separate_cls=False),
     ),
-    components=st.builds(
-        Funnel,
-        heads=HEADS,
-        stride=st.sampled_from([1, 2]),
-        pool=st.sampled_from(["mean", "max"]),
-        pool_q_only=st.booleans(),
-        separate_cls=st.booleans(),
-        truncate_seq=st.booleans(),
-        token_types=st.booleans(),
-        spacing=st.integers(1, 4),
-        projection_bias=st.booleans(),
-    ),
+    components=any_of(Funnel),
     grids=SEQUENCES[:-1],
     sides=st.integers(1, 40).map(lambda n: (n,)),
 )
@@ -325,29 +309,9 @@ INDUCING = MechanismCase(
         "induce": "act add norm rff",
     },
     examples=INDUCING_EXAMPLES,
-    components=st.builds(
-        Inducing,
-        **BOTH_WAYS,
-        points=st.integers(1, 99),
-        induce=st.sampled_from(["mab", "attention"]),
-        norm=st.sampled_from(["layer_norm", "none"]),
-    ),
+    components=any_of(Inducing),
     symbolic=INDUCING_EXAMPLES,
 )
-
-
-@st.composite
-def any_compressed(draw: st.DrawFn) -> Compressed:
-    compression, causal = draw(st.integers(1, 6)), draw(st.none() | st.booleans())
-    return Compressed(
-        heads=draw(HEADS),
-        compression=compression,
-        kernel=draw(st.none() | st.integers(compression, 9)),
-        groups=draw(st.sampled_from([1, 2, 3])),
-        causal=causal,
-        null_key=draw(st.booleans()) or bool(causal),
-        projection_bias=draw(st.booleans()),
-    )
 
 
 COMPRESSED = MechanismCase(
@@ -376,7 +340,7 @@ COMPRESSED = MechanismCase(
         Compressed(heads=2, compression=2, function="mean"),
         Compressed(heads=1, head_dim=16, function="max", kernel=4, causal=True),
     ),
-    components=any_compressed(),
+    components=any_of(Compressed),
     growth=lambda component: (Grid((2 * component.compression,)), Grid((4 * component.compression,))),
     # One token, two, a prime, whole blocks and not, a class token and a grid's tokens in raster order.
     grids=(*(Grid((n,)) for n in (1, 2, 5, 12)), Grid((2, 3), 1)),
@@ -398,9 +362,7 @@ LOW_RANK = MechanismCase(
         LowRank(heads=3, rank=1, share="none"),
         LowRank(heads=1, head_dim=5, rank=7, share="key_value", projection_bias=False),
     ),
-    components=st.builds(
-        LowRank, **ALIKE, rank=st.integers(1, 99), share=st.sampled_from(["none", "headwise", "key_value", "layerwise"])
-    ),
+    components=any_of(LowRank),
     grids=SEQUENCES,
 )
 
@@ -430,13 +392,7 @@ NYSTROM = MechanismCase(
         Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
         Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
     ),
-    components=st.builds(
-        Nystrom,
-        **ALIKE,
-        landmarks=st.integers(1, 99),
-        conv=st.none() | st.integers(0, 9).map(lambda half: 2 * half + 1),
-        iterations=st.integers(1, 9),
-    ),
+    components=any_of(Nystrom),
     growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
     grids=SEQUENCES,
 )
@@ -497,21 +453,6 @@ KERNEL = MechanismCase(
 )
 
 
-@st.composite
-def any_synthesizer(draw: st.DrawFn) -> Synthesizer:
-    form = draw(st.sampled_from(["dense", "random", "factorized_dense", "factorized_random"]))
-    return Synthesizer(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        causal=draw(st.none() | st.booleans()),
-        form=form,
-        trainable=draw(st.booleans()) if form == "random" else True,
-        factor=draw(st.sampled_from([None, 1])) if form == "factorized_dense" else None,
-        rank=draw(st.none() | st.integers(1, 9)) if form == "factorized_random" else None,
-        projection_bias=draw(st.booleans()),
-    )
-
-
 SYNTHESIZER = MechanismCase(
     component=Synthesizer,
     letters=_synthesizer,
@@ -529,7 +470,7 @@ SYNTHESIZER = MechanismCase(
         Synthesizer(heads=2, form="random", trainable=False),
         Synthesizer(heads=2, form="factorized_random", rank=3),
     ),
-    components=any_synthesizer(),
+    components=any_of(Synthesizer),
     # Squares, whose root divides them.
     growth=lambda component: (
         (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))

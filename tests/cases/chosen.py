@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import ALIKE, HEADS, SEQUENCES, Frozen, Letters, MechanismCase, Rows, ceil_div, whole
+from cases.base import ALIKE, HEADS, SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from references.chosen import Readings, everything, readings
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
@@ -225,24 +225,6 @@ def what_is_read(module: nn.Module, tokens: int, members: list[Members]) -> tupl
     return tuple(map(frozenset, read)), most + (1 if component.local_heads else 0)
 
 
-@st.composite
-def any_routing(draw: st.DrawFn) -> Routing:
-    heads = draw(HEADS)
-    local_heads = draw(st.integers(0, heads - 1))
-    sizes = st.none() | st.integers(1, 9)
-    return Routing(
-        heads=heads,
-        clusters=draw(sizes),
-        window=draw(sizes),
-        shared_qk=draw(st.booleans()),
-        memory_keys=draw(st.integers(0, 2)),
-        local_heads=local_heads,
-        local_window=draw(st.integers(1, 9)) if local_heads else draw(sizes),
-        causal=draw(st.none() | st.just("approximate") | st.just(value=False)),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 def routing_growth(component: Routing) -> tuple[Grid, Grid]:
     """Whole clusters and blocks; √N has to grow with N, too."""
     n = 16 if component.window is None else 16 * component.window
@@ -272,7 +254,7 @@ ROUTING = MechanismCase(
         Routing(heads=2, head_dim=2, window=6, local_heads=1, local_window=2, causal="approximate", shared_qk=True),
         Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
     ),
-    components=any_routing(),
+    components=any_of(Routing),
     growth=routing_growth,
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
     frozen=routing_frozen,

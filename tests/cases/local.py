@@ -18,6 +18,7 @@ from cases.base import (
     Letters,
     MechanismCase,
     Rows,
+    any_of,
     ceil_div,
     kernel_of_grid,
     local_relation,
@@ -108,22 +109,6 @@ def kept(grid: Grid, padded: Grid) -> list[int]:
     return [number for number, place in enumerate(places) if all(a < b for a, b in zip(place, grid.sides, strict=True))]
 
 
-@st.composite
-def any_window(draw: st.DrawFn) -> Window:
-    size = draw(st.integers(1, 9))
-    biased = draw(st.booleans())
-    return Window(
-        heads=draw(HEADS),
-        size=size,
-        shift=draw(st.integers(0, size - 1)),
-        score=draw(st.sampled_from(["dot", "cosine"])),
-        bias=draw(st.sampled_from(["relative", "log_cpb", "none"])),
-        projection_bias=biased,
-        key_bias=draw(st.booleans()) or not biased,
-        output_bias=draw(st.none() | st.booleans()),
-    )
-
-
 WINDOW = MechanismCase(
     component=Window,
     letters=lambda component, place: _window(component, place) | {"W": component.size},
@@ -145,7 +130,7 @@ WINDOW = MechanismCase(
         Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
         Window(heads=2, size=3, score="cosine", bias="none"),
     ),
-    components=any_window(),
+    components=any_of(Window),
     growth=lambda component: (Grid((2 * component.size, component.size)), Grid((4 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     image=True,
@@ -255,28 +240,16 @@ LOCAL_ATTENTION = MechanismCase(
     component=LocalAttention,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
-        | {
-            "P": prod(side + component.size - 1 for side in place.grid.sides),
-        }
+        | {"P": prod(side + component.size - 1 for side in place.grid.sides)}
         | {"l": component.stride}
     ),
-    flags={
-        "size": "all but pool qkv",
-        "position": "positions",
-        "stride": "pool",
-    },
+    flags={"size": "all but pool qkv", "position": "positions", "stride": "pool"},
     examples=(
         LocalAttention(heads=2, size=3),
         LocalAttention(heads=3, size=5, position="none"),
         LocalAttention(heads=1, size=3, stride=2),
     ),
-    components=st.builds(
-        LocalAttention,
-        heads=st.sampled_from([1, 2]),
-        size=st.sampled_from([3, 5, 7]),
-        position=st.sampled_from(["relative", "none"]),
-        stride=st.integers(1, 3),
-    ),
+    components=any_of(LocalAttention),
     growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
@@ -287,11 +260,7 @@ LOCAL_ATTENTION = MechanismCase(
 LOCAL_RELATION = MechanismCase(
     component=LocalRelation,
     letters=local_relation,
-    flags={
-        "size": "all but k mask out q",
-        "share": "all but mask out",
-        "stride": "all but act fc1 fc2 k mask",
-    },
+    flags={"size": "all but k mask out q", "share": "all but mask out", "stride": "all but act fc1 fc2 k mask"},
     examples=(
         LocalRelation(size=3, share=2),
         LocalRelation(size=5, share=4),  # 6 channels are filled up to 8
@@ -299,9 +268,7 @@ LOCAL_RELATION = MechanismCase(
         LocalRelation(size=3, share=8, stride=2),
         LocalRelation(size=3, share=1),
     ),
-    components=st.builds(
-        LocalRelation, size=st.sampled_from([3, 5, 7]), share=st.integers(1, 9), stride=st.integers(1, 2)
-    ),
+    components=any_of(LocalRelation),
     growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
@@ -432,10 +399,7 @@ AXIAL = MechanismCase(
         **dict(zip("WHZ", reversed(place.grid.sides), strict=False)),
         "L": place.grid.sides[-1 - ["row", "column", "depth", "all"].index(component.axis) % len(place.grid.sides)],
     },
-    flags={
-        "head_dim": "out qkv scale scores weighted_sum",
-        "axis": "all",
-    },
+    flags={"head_dim": "out qkv scale scores weighted_sum", "axis": "all"},
     examples=(
         Axial(axis="row", heads=2),
         Axial(axis="column", heads=3, causal=True),
@@ -490,9 +454,7 @@ BLOCK_SPARSE = MechanismCase(
         BlockSparse(heads=1, block=3, random_blocks=0, head_dim=5, projection_bias=False),
         BlockSparse(heads=3, block=1, random_blocks=3, seed=7),
     ),
-    components=st.builds(
-        BlockSparse, **BOTH_WAYS, block=st.integers(1, 12), random_blocks=st.integers(0, 4), seed=st.integers(0, 99)
-    ),
+    components=any_of(BlockSparse),
     growth=enough,
     drawn=drawn,
     # full attention up to 14, 15 and 11 tokens; 17 and 25 leave blocks of 2 and 3 unfilled
@@ -529,31 +491,11 @@ GLOBAL_LOCAL = MechanismCase(
         GlobalLocal(heads=3, radius=2, share_projections=False, share_output=False),
         GlobalLocal(heads=1, radius=4, share_output=False, head_dim=5, projection_bias=False),
     ),
-    components=st.builds(
-        GlobalLocal, **BOTH_WAYS, radius=st.integers(1, 20), share_projections=st.booleans(), share_output=st.booleans()
-    ),
+    components=any_of(GlobalLocal),
     growth=whole_blocks,
     grids=(Grid((1,)), Grid((9,)), Grid((1,), 1), Grid((2,), 3), Grid((7,), 1), Grid((13,), 2), Grid((3, 5), 4)),
     fused=False,
 )
-
-
-@st.composite
-def any_sparse(draw: st.DrawFn) -> Sparse:
-    stride = draw(st.integers(1, 7))
-    pattern = draw(st.sampled_from(["strided", "fixed"]))
-    integration = draw(st.sampled_from(["local", "long", "merged", "heads"]))
-    return Sparse(
-        heads=draw(HEADS if integration != "heads" else st.sampled_from([2, 4, 6])),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        key_dim=draw(st.none() | st.integers(1, 64)),
-        causal=draw(st.none() | st.booleans()),
-        projection_bias=draw(st.booleans()),
-        pattern=pattern,
-        stride=stride,
-        summary=draw(st.integers(1, stride)) if pattern == "fixed" else None,
-        integration=integration,
-    )
 
 
 SPARSE = MechanismCase(
@@ -578,7 +520,7 @@ SPARSE = MechanismCase(
         Sparse(heads=2, pattern="strided", stride=3, integration="long", causal=True),
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, integration="long"),
     ),
-    components=any_sparse(),
+    components=any_of(Sparse),
     growth=lambda component: (Grid((6 * component.stride,)), Grid((12 * component.stride,))),
     grids=tuple(Grid((n,)) for n in (1, 4, 5, 12, 23)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=1).map(tuple),
@@ -623,10 +565,7 @@ SAGAN = MechanismCase(
     component=Sagan,
     letters=lambda component, place: (
         _pooled_keys(component, place)
-        | {
-            "r": component.reduction,
-            "s": component.value_reduction,
-        }
+        | {"r": component.reduction, "s": component.value_reduction}
         | {"W": component.pool}
     ),
     flags={
@@ -667,18 +606,6 @@ UNFOLDED = MechanismCase(
 )
 
 
-@st.composite
-def any_spatial_reduction(draw: st.DrawFn) -> SpatialReduction:
-    reduced = draw(st.booleans())
-    return SpatialReduction(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        reduction=draw(st.integers(1, 4)) if reduced else 1,
-        pooled=None if reduced else draw(st.none() | st.integers(1, 9)),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
     """Whole patches, or windows of one length."""
     side = 2 * component.reduction * (component.pooled or 1)
@@ -709,7 +636,7 @@ SPATIAL_REDUCTION = MechanismCase(
         SpatialReduction(heads=2, pooled=2),
         SpatialReduction(heads=2, pooled=7),
     ),
-    components=any_spatial_reduction(),
+    components=any_of(SpatialReduction),
     growth=spatial_reduction_growth,
     # One patch, patches of 2 and of 3 that leave a rest along one side or both, fewer tokens than pooled ones.
     grids=tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)]),

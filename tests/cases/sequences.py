@@ -184,10 +184,7 @@ MAMBA = MechanismCase(
         "W": component.conv,
         "R": component.rank or ceil_div(place.dim, 16),
     },
-    flags={
-        "state": "decay scan x_proj",
-        "rank": "dt_proj x_proj",
-    },
+    flags={"state": "decay scan x_proj", "rank": "dt_proj x_proj"},
     cached=((Mamba(state=3, conv=4, expand=2), 0, 12 * 3 + 3 * 12),),
     # a kernel without padding has its home in the middle of its taps
     followed_otherwise=lambda component: {"scan", "gate"} if component.conv > 1 else set(),
@@ -331,9 +328,7 @@ RWKV_TIME = MechanismCase(
 RWKV_CHANNEL = MechanismCase(
     component=RwkvChannel,
     letters=lambda component, place: {"H": component.hidden or 4 * place.dim},
-    flags={
-        "hidden": "act key square value",
-    },
+    flags={"hidden": "act key square value"},
     cached=((RwkvChannel(), 0, 12),),
     examples=(RwkvChannel(), RwkvChannel(hidden=40)),
     components=any_of(RwkvChannel),

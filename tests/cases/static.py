@@ -9,12 +9,12 @@ from cases.base import (
     DIM,
     GRIDS,
     GRIDS_WITH_EXTRA,
-    HEADS,
     SEQUENCES,
     VOLUME,
     Letters,
     MechanismCase,
     Rows,
+    any_of,
     ceil_div,
     hidden_units,
     kernel_of_grid,
@@ -47,19 +47,6 @@ def _bottleneck(component: Any, place: Place) -> Letters:
 FORMS = st.sampled_from(["plain", "depthwise", "separable"])
 
 
-@st.composite
-def any_conv(draw: st.DrawFn) -> Conv:
-    causal = draw(st.none() | st.booleans())
-    return Conv(
-        size=draw(st.integers(1, 9)) if causal else draw(st.integers(0, 4)) * 2 + 1,
-        dilation=draw(st.integers(1, 5)),
-        causal=causal,
-        form=draw(FORMS),
-        bias=draw(st.booleans()),
-        act=draw(st.sampled_from(["none", "relu", "gelu", "glu"])),
-    )
-
-
 def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
     """Longer than the farthest tap."""
     side = 2 * component.size * component.dilation
@@ -69,10 +56,7 @@ def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
 CONV = MechanismCase(
     component=Conv,
     letters=lambda component, place: (
-        kernel_of_grid(component, place)
-        | {
-            "o": place.out_dim * (2 if component.act == "glu" else 1),
-        }
+        kernel_of_grid(component, place) | {"o": place.out_dim * (2 if component.act == "glu" else 1)}
     ),
     flags={
         "size": "conv depthwise pad",
@@ -90,7 +74,7 @@ CONV = MechanismCase(
         Conv(size=4, dilation=2, causal=True),
         Conv(size=2, causal=True, form="separable", bias=False),
     ),
-    components=any_conv(),
+    components=any_of(Conv),
     growth=conv_growth,
     # other grids: tests/test_convolutional.py
     grids=SEQUENCES,
@@ -166,7 +150,7 @@ BASIC = MechanismCase(
     component=Basic,
     letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place)} | {"W": 3},
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
-    components=st.builds(Basic, stride=st.integers(1, 5)),
+    components=any_of(Basic),
     grids=AWKWARD,
     growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
     fused=False,
@@ -181,18 +165,11 @@ VGG = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
     component=Vgg,
     letters=lambda component, place: (
-        {
-            "r": len(place.grid.sides),
-            "N'": prod(side // 2 for side in place.grid.sides),
-        }
-        | {"W": 3, "l": 2}
+        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides)} | {"W": 3, "l": 2}
     ),
-    flags={
-        "convs": "all but act1 conv1 norm1 pool",
-        "norm": "norm1 norm2 norm3",
-    },
+    flags={"convs": "all but act1 conv1 norm1 pool", "norm": "norm1 norm2 norm3"},
     examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
-    components=st.builds(Vgg, convs=st.integers(1, 4), norm=st.sampled_from(["none", "batch_norm"])),
+    components=any_of(Vgg),
     # Two tokens, odd sides, whose last position goes into no maximum, oblong ones, a volume.
     grids=tuple(Grid(sides) for sides in [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]),
     sides=st.lists(st.integers(2, 12), min_size=1, max_size=3).map(tuple),
@@ -259,11 +236,7 @@ ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
 CONV_MLP = MechanismCase(
     component=ConvMlp,
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
-    flags={
-        "ratio hidden": "all",
-        "act": "^act",
-        "hidden_act": "hidden_act",
-    },
+    flags={"ratio hidden": "all", "act": "^act", "hidden_act": "hidden_act"},
     examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
     components=st.builds(
         ConvMlp,
@@ -283,7 +256,7 @@ DEPTHWISE_CONV = MechanismCase(
     component=DepthwiseConv,
     letters=kernel_of_grid,
     examples=(DepthwiseConv(), DepthwiseConv(size=1), DepthwiseConv(size=5)),
-    components=st.builds(DepthwiseConv, size=ODD),
+    components=any_of(DepthwiseConv),
     growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     fused=False,
@@ -313,29 +286,15 @@ CONVNEXT = MechanismCase(
 CONV_MODULE = MechanismCase(
     component=ConvModule,
     letters=kernel_of_grid,
-    flags={
-        "size": "depthwise",
-    },
+    flags={"size": "depthwise"},
     examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
-    components=st.builds(ConvModule, size=st.integers(1, 40)),
+    components=any_of(ConvModule),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     # Large enough for a whole kernel inside.
     growth=lambda component: (Grid((2 * component.size,)), Grid((4 * component.size,))),
     fused=False,
 )
-
-
-@st.composite
-def any_conv_attention(draw: st.DrawFn) -> ConvAttention:
-    half = draw(st.integers(0, 3))
-    return ConvAttention(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        size=2 * half + 1,
-        kv_stride=draw(st.integers(1, half + 1)),
-        projection_bias=draw(st.booleans()),
-    )
 
 
 CONV_ATTENTION = MechanismCase(
@@ -359,7 +318,7 @@ CONV_ATTENTION = MechanismCase(
         ConvAttention(heads=1, head_dim=5, kv_stride=1, projection_bias=False),
         ConvAttention(heads=3, size=5, kv_stride=3),
     ),
-    components=any_conv_attention(),
+    components=any_of(ConvAttention),
     # Whole strides of both, 2 and 3.
     growth=lambda component: (Grid((6,)), Grid((12,))),
     grids=(*(grid for grid in GRIDS if grid.tokens < 100), *GRIDS_WITH_EXTRA, VOLUME),
@@ -370,15 +329,10 @@ CONV_ATTENTION = MechanismCase(
 BYTENET = MechanismCase(
     component=ByteNet,
     letters=kernel_of_grid,
-    flags={
-        "size": "conv pad",
-        "causal": "pad",
-    },
+    flags={"size": "conv pad", "causal": "pad"},
     cached=((ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),),
     examples=(ByteNet(), ByteNet(size=3, dilation=4, causal=True), ByteNet(size=5, dilation=2), ByteNet(size=1)),
-    components=st.builds(
-        ByteNet, size=st.integers(0, 4).map(lambda half: 2 * half + 1), dilation=st.integers(1, 5), causal=st.booleans()
-    ),
+    components=any_of(ByteNet),
     growth=conv_growth,
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
@@ -393,11 +347,9 @@ BYTENET = MechanismCase(
 AVERAGE_POOL = MechanismCase(
     component=AveragePool,
     letters=kernel_of_grid,
-    flags={
-        "size": "pool",
-    },
+    flags={"size": "pool"},
     examples=(AveragePool(), AveragePool(size=5)),
-    components=st.builds(AveragePool, size=st.integers(1, 6).map(lambda half: 2 * half + 1)),
+    components=any_of(AveragePool),
     # Large enough for a whole kernel inside.
     growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
     grids=(*GRIDS, Grid((5, 5, 6))),
@@ -412,9 +364,7 @@ TOKEN_MLP = MechanismCase(
     component=TokenMlp,
     letters=lambda component, place: {"k": component.hidden},
     examples=(TokenMlp(hidden=4), TokenMlp(hidden=1, act="silu"), TokenMlp(hidden=7, bias=False)),
-    components=st.builds(
-        TokenMlp, hidden=st.integers(1, 99), act=st.sampled_from(["gelu", "silu"]), bias=st.booleans()
-    ),
+    components=any_of(TokenMlp),
     fused=False,
     per_token=False,
 )
@@ -423,9 +373,7 @@ TOKEN_MLP = MechanismCase(
 GMLP = MechanismCase(
     component=Gmlp,
     letters=of_hidden,
-    flags={
-        "ratio hidden": "all",
-    },
+    flags={"ratio hidden": "all"},
     examples=(Gmlp(), Gmlp(ratio=1, norm="none"), Gmlp(hidden=4), Gmlp(hidden=10, act="silu")),
     components=st.one_of(
         st.builds(Gmlp, ratio=st.sampled_from([1, 2, 6]), act=st.sampled_from(["gelu", "silu"])),
@@ -438,7 +386,7 @@ GMLP = MechanismCase(
 TOKEN_LINEAR = MechanismCase(
     component=TokenLinear,
     examples=(TokenLinear(), TokenLinear(bias=False)),
-    components=st.builds(TokenLinear, bias=st.booleans()),
+    components=any_of(TokenLinear),
     fused=False,
     per_token=False,
 )
