@@ -148,6 +148,7 @@ PUBLISHED: Judged = {
     ("gpt2", "params", 117e6): "the paper's table; no count of the released model gives it",
     ("gpt2-medium", "params", 345e6): "the paper's table; no count of the released model gives it",
     ("gpt2-large", "params", 762e6): "the paper's table; no count of the released model gives it",
+    ("gated-deltanet-1.3b", "params", 1.3e9): RoundedDown(TENTH_OF_A_BILLION),
     ("gpt2-xl", "params", 1542e6): "the paper's table; no count of the released model gives it",
     ("transformer-base", "params", 65e6): "wants a vocabulary of about 40k; the text says about 37k",
     ("transformer-big", "params", 213e6): "wants a vocabulary of about 36k; the text says about 37k",

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import torch
 
+from cases import CASES
 from cases.base import Case
 from cases.layers import LAYER_CASES
 from compared import scattered
@@ -22,12 +23,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.mechanisms.conv import ByteNet, Conv
-from xfcost.mechanisms.full import Cross, Full, Mla
-from xfcost.mechanisms.kernel import Kernel, RandomFeatures
-from xfcost.mechanisms.mamba import Mamba, Mamba2
-from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Rnn
-from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
@@ -112,34 +107,14 @@ def test_a_layer_step_by_step_is_the_whole_forward(case):
         torch.testing.assert_close(Steps(step)(*inputs), whole(*inputs), rtol=1e-9, atol=1e-10)
 
 
-# What a token adds to the cache, and what is cached whatever the number of tokens: of M = 7 tokens of a memory 8 wide.
-CACHED = [
-    (Full(heads=3, causal=True), 2 * 6, 0),
-    (Full(heads=6, kv_heads=2, value_dim=3, causal=True), 2 * (1 + 3), 0),
-    (Mla(heads=3, kv_rank=5, rope_dim=4, causal=True), 5 + 4, 0),  # the latent, and a turned key of all heads
-    (Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),
-    (Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True), 0, 2 * 2 * (2 + 2)),
-    (Kernel(heads=2, causal=True), 0, 2 * (3 * 3 + 3)),  # of a head Σφ(k)vᵀ and Σφ(k)
-    (Kernel(heads=2, causal=True, features=RandomFeatures(count=7)), 0, 2 * (7 * 3 + 7)),
-    (Rnn(hidden=4), 0, 4),
-    (Lstm(hidden=4), 0, 2 * 4),
-    (Gru(hidden=4, attend=Additive(hidden=5)), 0, 4 + 7 * (5 + 8)),  # keys, and the memory itself
-    (Conv(size=4, dilation=2, causal=True), 0, 3 * 2 * 6),
-    (ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),
-    (Mamba(state=3, conv=4, expand=2), 0, 12 * 3 + 3 * 12),
-    (Mamba2(state=2, head_dim=2, groups=2, conv=4), 0, 12 * 2 + 3 * (12 + 2 * 2 * 2)),
-    (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
-    (RwkvChannel(), 0, 12),
-    (Retention(heads=3, value_dim=15), 0, 3 * 4 * 5),
-]
-
-
 @every_step
 def test_what_a_step_caches_is_worked_out_by_hand(case):
-    assert type(case.component) in {type(component) for component, *_ in CACHED}, "add a line to CACHED, above"
+    assert CASES[type(case.component)].cached, "its case has no `cached`"
 
 
-@pytest.mark.parametrize(("component", "growing", "fixed"), CACHED, ids=str)
+@pytest.mark.parametrize(
+    ("component", "growing", "fixed"), [one for case in CASES.values() for one in case.cached], ids=str
+)
 def test_what_a_mechanism_caches_by_hand(component, growing, fixed):
     rows = list(component_rows(component, place_for(component, Grid((9,))), decodes=True))
     added = sum(row.figure("cached_per_token") for row in rows)
@@ -160,26 +135,6 @@ def test_the_counted_step_is_the_traced_one(case):
     in_order(component_rows(case.component, case.place, decodes=True), step, (x_B1D,))
 
 
-def followed_otherwise(component):
-    """Rows that a run that is followed shows otherwise.
-
-    A state that a token updates is that token's, and a query that reads an encoder that of the state before. A kernel
-    without padding has its home in the middle of its taps.
-    """
-    match component:
-        case Kernel():
-            return {"read", "normaliser"}
-        case Mamba2(conv=1):
-            return {"read"}
-        case Mamba2():
-            return {"read", "inputs", "state", "gate"}
-        case Mamba() if component.conv > 1:
-            return {"scan", "gate"}
-        case Rnn() | Lstm() | Gru() if component.attend is not None:
-            return {"add_context", "recurrence", "readout_add"}
-    return set()
-
-
 @pytest.mark.parametrize("case", [case for case in decodable() if case.place.grid.total == 5], ids=str)
 def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case):
     """What each row reads, and whether content decides, at two numbers of tokens, run from the first to the last."""
@@ -197,7 +152,7 @@ def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case):
     for rows in zip(*(component_rows(case.component, place, decodes=True) for place in places), strict=True):
         path = rows[0].path
         leaves = [of_size[path] for of_size in followed if path in of_size]
-        if not leaves or path in followed_otherwise(case.component):
+        if not leaves or path in CASES[type(case.component)].followed_otherwise(case.component):
             assert leaves or not any(row.mixes and row.flops for row in rows), f"{path} doesn't run"
             continue
         assert {leaf.mixing for leaf in leaves} == {row.mixing for row in rows}, path

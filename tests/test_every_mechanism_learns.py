@@ -44,7 +44,7 @@ def test_backward_macs_of_every_row_are_the_walk_s(component, *, fused):
     around = Residual(place="post") if component.residual is None else component.residual
     for grid in awkward(component):
         ledger = joined(component, place_for(component, grid, fused=fused), around, learned=True)
-        told = "of two samples: twice the forward's products; else state backward_macs=… at the leaf"
+        told = "of two samples: twice the forward's products, without those whose result nothing reads"
         assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)
         assert (ledger.total("backward_macs") > 0) == CASES[type(component)].contracts
         assert ledger.total("kept_bytes") > 0

@@ -1,4 +1,6 @@
-"""Every field of a kind changes the rows that `cases/flags.yaml` lists, and no other: which there are, what they cost.
+"""Every field of a kind changes the rows that its case lists, and no other: which there are, what they cost.
+
+`cases/flags.yaml` lists those of layers, of bases, and those that several kinds have in common.
 
 The costs themselves are those of the formulas in docstrings (`test_written.py`).
 """
@@ -9,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 
+from cases import CASES
 from test_written import COMPONENTS, examples
 from xfcost.formulas.component import ComponentError, Residual
 from xfcost.program.residual import component_rows
@@ -20,10 +23,13 @@ OF_TYPE = {
 }  # fmt: skip
 MOST_PLACES = 40  # of a kind
 FIELDS = [(kind, field) for kind in COMPONENTS for field in msgspec.structs.fields(kind)]
+TABLES = yaml.safe_load((Path(__file__).parent / "cases/flags.yaml").read_text("utf-8")) | {
+    kind.__name__: case.flags for kind, case in CASES.items()
+}
 # (class or `common`, field) -> its rows, or `nothing` and what it changes instead
 LISTED = {
     (owner, field): rows
-    for owner, lines in yaml.safe_load((Path(__file__).parent / "cases/flags.yaml").read_text("utf-8")).items()
+    for owner, lines in TABLES.items()
     for fields, rows in lines.items()
     for field in fields.split()
 }
@@ -106,7 +112,7 @@ def test_a_field_changes_exactly_its_rows(kind, field):
         assert not found
         return
     assert found == expected, (
-        f"tests/cases/flags.yaml, {kind.__name__}, {field.name}: changed, not listed: {found - expected}; listed, not "
+        f"flags of {kind.__name__}, {field.name}: changed, not listed: {found - expected}; listed, not "
         f"changed: {expected - found}"
     )
     assert found, "it changes no row; list it as nothing, with what it changes instead"

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+import written
 from cases import CASES
 from cases.base import DIM, Case
 from cases.layers import LAYER_CASES, LayerCase
-from cases.letters import evaluated
+from cases.written import letters_of
 from compared import scattered
 from contract import LAYERS, agree, drawn, example, joined, make
 from growth import sequential_steps
@@ -433,7 +434,11 @@ def test_the_text_of_reads_gives_its_number(of: Example) -> None:
         for row in component_rows(component, place):
             assert (row.reads is None) == (row.reads_tokens is None) == (not row.mixes), row.path
             if row.reads is not None:
-                found = evaluated(row.reads, component, place)
+                letters = letters_of(component, place) | CASES[type(component)].letters_of_reads(component, place)
+                letters |= {"√N": place.grid.sides[-1], "∛N": round(place.grid.total ** (1 / 3))}
+                numbers = {letter: Fraction(number) for letter, number in letters.items()}
+                # an oblong window's `W²` is a letter, for its area is no square
+                found = numbers[row.reads] if row.reads in numbers else written.value(row.reads, numbers)
                 assert row.reads_tokens == found, f"{row.path}: reads {row.reads} = {found}, reads_tokens differs"
 
 

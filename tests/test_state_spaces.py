@@ -20,6 +20,7 @@ from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import DeviceError
 from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.gated_delta import GatedDelta
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
@@ -31,7 +32,7 @@ from xfcost.torch_models.shared.fixed_numbers import orthogonal_features
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
-KINDS = ("mamba2", "retention", "hyena", "kernel")
+KINDS = ("mamba2", "gated_delta", "retention", "hyena", "kernel")
 
 
 # Mamba and RWKV-4 ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,6 +156,43 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
         expected = theirs(x)
     torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
     assert counter.get_total_flops() == 2 * 2 * places.total(component, where, "macs")
+    assert parameters(theirs) == places.total(component, where, "params")
+
+
+# Gated DeltaNet ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("key_heads", "tokens"), [(4, 5), (2, 64), (1, 70)])
+def test_a_gated_delta_block_is_transformers_own(key_heads: int, tokens: int) -> None:
+    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    from transformers import Qwen3NextConfig
+
+    torch.manual_seed(1)
+    sizes = {"linear_num_key_heads": key_heads, "linear_num_value_heads": 4, "linear_key_head_dim": 6}
+    config = Qwen3NextConfig(hidden_size=16, num_hidden_layers=1, linear_value_head_dim=5, **sizes)
+    theirs = modeling.Qwen3NextGatedDeltaNet(config, layer_idx=0).eval().requires_grad_(requires_grad=False)
+    for parameter in theirs.parameters():
+        parameter.normal_(std=0.5)
+    component = GatedDelta(heads=4, key_heads=key_heads, head_dim=6, value_dim=5)
+    where = spot(tokens, dim=16)
+    ours = live(component, where)
+    # theirs are in the order of key heads
+    widths, each = [6, 6, 20 // key_heads, 20 // key_heads], 4 // key_heads
+    by_head = theirs.in_proj_qkvz.weight.unflatten(0, (key_heads, -1)).split(widths, 1)
+    ours.in_proj.weight.copy_(torch.cat([part.flatten(0, 1) for part in by_head]))
+    by_head = theirs.in_proj_ba.weight.unflatten(0, (key_heads, -1)).split([each, each], 1)
+    ours.gates_proj.weight.copy_(torch.cat([part.flatten(0, 1) for part in by_head]))
+    for row, weight in (
+        (ours.conv.weight, theirs.conv1d.weight), (ours.decay.log, theirs.A_log), (ours.rates.bias, theirs.dt_bias),
+        (ours.norm.weight, theirs.norm.weight), (ours.out_proj.weight, theirs.out_proj.weight),
+    ):  # fmt: skip
+        row.copy_(weight)
+    x = torch.randn(2, tokens, 16)
+    with FlopCounterMode(display=False) as counter:
+        expected = theirs(x)
+    torch.testing.assert_close(ours(x), expected, rtol=1e-3, atol=1e-4)
+    (solve,) = (row.macs for row in component_rows(component, where) if row.path == "solve")  # which torch misses
+    assert counter.get_total_flops() == 2 * 2 * (places.total(component, where, "macs") - solve)
     assert parameters(theirs) == places.total(component, where, "params")
 
 

@@ -1,8 +1,12 @@
 """Attention over all tokens, and what stands for it at less cost, under the contract."""
 
+from math import isqrt
+from typing import Any
+
 from hypothesis import strategies as st
 
-from cases.base import ALIKE, BOTH_WAYS, HEADS, SEQUENCES, MechanismCase, Rows
+from cases.base import ALIKE, BOTH_WAYS, HEADS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
 from xfcost.mechanisms.funnel import Funnel
@@ -11,6 +15,39 @@ from xfcost.mechanisms.low_rank import Inducing, LowRank, Nystrom
 from xfcost.mechanisms.relative import Compressive, Relative
 from xfcost.mechanisms.spatial_reduction import Compressed
 from xfcost.mechanisms.synthesizer import Synthesizer
+
+
+def _value_width(component: Any, place: Place) -> Letters:
+    return {"d_v": component.value_dim or component.head_dim or place.dim // component.heads}
+
+
+def _relative(component: Any, place: Place) -> Letters:
+    n, m = place.grid.total, component.memory + getattr(component, "compressed_memory", 0)
+    return {"n": n, "m": m, "T": n + m if component.causal else 2 * n + m - 1}
+
+
+def _kernel(component: Any, place: Place) -> Letters:
+    n = place.grid.total
+    chunk = min(component.chunk or 64, n)
+    chunked = component.causal and component.form in (None, "chunked")
+    m = getattr(component.features, "count", None) or (component.head_dim or place.dim // component.heads)
+    return {"m": m, "c": chunk, "P": whole(n, chunk) if chunked else n}
+
+
+def _funnel(component: Any, place: Place) -> Letters:
+    n, shortest = place.grid.total, 2 if component.separate_cls else 1
+    pooled = component.stride > 1 and n > shortest
+    copied = int(component.separate_cls and not component.truncate_seq)
+    p = n if component.stride == 1 else max(ceil_div(n + copied, 2), min(n, shortest))
+    m = n if component.pool_q_only else p
+    return {"P": p, "M": m, "T": m + (2 if pooled and component.pool_q_only else 1) * p}
+
+
+def _synthesizer(component: Any, place: Place) -> Letters:
+    n = place.grid.total
+    a = component.factor or max(each for each in range(1, isqrt(n) + 1) if n % each == 0)
+    return {"a": a, "c": n // a, "k": component.rank or 8}
+
 
 PLAIN = (
     Full(heads=2),
@@ -67,7 +104,32 @@ def any_full(draw: st.DrawFn) -> Full:
     )
 
 
-FULL = MechanismCase(component=Full, examples=(*PLAIN, *TALKING, *POSITIONED), components=any_full(), symbolic=PLAIN)
+FULL = MechanismCase(
+    component=Full,
+    letters=lambda component, place: (
+        _value_width(component, place)
+        | {
+            "h_kv": component.kv_heads or component.heads,
+            "k": component.bias.count if component.bias else 0,
+            "β_o": int(component.projection_bias if component.output_bias is None else component.output_bias),
+        }
+    ),
+    flags={
+        "heads": "all but mask rotary scale",
+        "head_dim": "out qkv rotary scale scores sum",
+        "kv_heads": "qkv rotary",
+        "position": "add_bias rotary",
+        "bias": "bias",
+        "talking_heads": "l w",
+    },
+    cached=(
+        (Full(heads=3, causal=True), 2 * 6, 0),
+        (Full(heads=6, kv_heads=2, value_dim=3, causal=True), 2 * (1 + 3), 0),
+    ),
+    examples=(*PLAIN, *TALKING, *POSITIONED),
+    components=any_full(),
+    symbolic=PLAIN,
+)
 
 
 @st.composite
@@ -87,6 +149,27 @@ def any_mla(draw: st.DrawFn) -> Mla:
 
 MLA = MechanismCase(
     component=Mla,
+    letters=lambda component, place: (
+        _value_width(component, place)
+        | {
+            "d_h": component.head_dim or place.dim // component.heads,
+            "d_r": component.rope_dim,
+            "c": component.kv_rank,
+            "c_q": component.q_rank or 0,
+        }
+    ),
+    flags={
+        "heads": "all but down mask norm",
+        "head_dim": "join out q scale scores sum up",
+        "projection_bias": "down out",
+        "kv_rank": "kv_down kv_norm kv_up",
+        "rope_dim": "join kv_down q q_up rotary scale scores",
+        "q_rank": "q q_down q_norm q_up",
+        "value_dim": "kv_up out sum",
+    },
+    cached=(
+        (Mla(heads=3, kv_rank=5, rope_dim=4, causal=True), 5 + 4, 0),  # the latent, and a turned key of all heads
+    ),
     examples=(
         Mla(heads=2, kv_rank=4, rope_dim=2),
         Mla(heads=3, kv_rank=5, rope_dim=4, q_rank=3, causal=True),
@@ -107,6 +190,9 @@ CROSS_EXAMPLES = (
 
 CROSS = MechanismCase(
     component=Cross,
+    letters=lambda component, place: _value_width(component, place) | {"d'": place.memory_dim},
+    flags={"heads": "all but q scale"},
+    cached=((Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),),
     examples=CROSS_EXAMPLES,
     components=st.builds(Cross, **ALIKE, value_dim=st.none() | st.integers(1, 64), scaled=st.booleans()),
     memory=True,
@@ -116,6 +202,7 @@ CROSS = MechanismCase(
 
 CLASS_ATTENTION = MechanismCase(
     component=ClassAttention,
+    letters=lambda component, place: {"E": place.grid.special},
     examples=(
         ClassAttention(heads=2),
         ClassAttention(heads=3, projection_bias=False),
@@ -134,6 +221,12 @@ CLASS_ATTENTION = MechanismCase(
 
 RELATIVE = MechanismCase(
     component=Relative,
+    letters=_relative,
+    flags={
+        "causal": "mask position_scores r",
+        "memory": "add_bias kv q r recall scores softmax sum",
+        "memory_queries": "q",
+    },
     examples=(
         Relative(heads=2, causal=True, memory=3),
         Relative(heads=3, projection_bias=True),
@@ -154,6 +247,8 @@ RELATIVE = MechanismCase(
 
 COMPRESSIVE = MechanismCase(
     component=Compressive,
+    letters=lambda component, place: _relative(component, place) | {"c": component.compression},
+    flags={"memory compressed_memory": "add_bias kv r recall scores softmax sum", "compression function": "compress"},
     examples=(
         Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2),
         Compressive(heads=3, causal=True, compressed_memory=2, compression=3, function="mean"),
@@ -174,6 +269,18 @@ COMPRESSIVE = MechanismCase(
 
 FUNNEL = MechanismCase(
     component=Funnel,
+    letters=_funnel,
+    flags={
+        "heads": "add add_bias pick scores softmax",
+        "head_dim": "all but add add_bias mask pick pool shift softmax",
+        "projection_bias": "kv out",
+        "stride truncate_seq": "all but mask shift",
+        "pool": "pool",
+        "separate_cls": "all but shift",
+        "pool_q_only": "add add_bias kv pick r scores softmax sum",
+        "token_types": "add pick type_bias type_scale types",
+        "spacing": "nothing (distances)",
+    },
     examples=(
         Funnel(heads=2, token_types=True),
         Funnel(heads=3, stride=2, spacing=2),
@@ -181,18 +288,7 @@ FUNNEL = MechanismCase(
         Funnel(heads=2, stride=2, pool_q_only=False),
         Funnel(heads=2, stride=2, separate_cls=False),
     ),
-    components=st.builds(
-        Funnel,
-        heads=HEADS,
-        stride=st.sampled_from([1, 2]),
-        pool=st.sampled_from(["mean", "max"]),
-        pool_q_only=st.booleans(),
-        separate_cls=st.booleans(),
-        truncate_seq=st.booleans(),
-        token_types=st.booleans(),
-        spacing=st.integers(1, 4),
-        projection_bias=st.booleans(),
-    ),
+    components=any_of(Funnel),
     grids=SEQUENCES[:-1],
     sides=st.integers(1, 40).map(lambda n: (n,)),
 )
@@ -206,35 +302,37 @@ INDUCING_EXAMPLES = (
 
 INDUCING = MechanismCase(
     component=Inducing,
+    letters=lambda component, place: {"k": component.points},
+    flags={
+        "head_dim": "kv out q scale scores sum",
+        "points": "all but ^out ^q ^scale induced_kv",
+        "induce": "act add norm rff",
+    },
     examples=INDUCING_EXAMPLES,
-    components=st.builds(
-        Inducing,
-        **BOTH_WAYS,
-        points=st.integers(1, 99),
-        induce=st.sampled_from(["mab", "attention"]),
-        norm=st.sampled_from(["layer_norm", "none"]),
-    ),
+    components=any_of(Inducing),
     symbolic=INDUCING_EXAMPLES,
 )
-
-
-@st.composite
-def any_compressed(draw: st.DrawFn) -> Compressed:
-    compression, causal = draw(st.integers(1, 6)), draw(st.none() | st.booleans())
-    return Compressed(
-        heads=draw(HEADS),
-        compression=compression,
-        kernel=draw(st.none() | st.integers(compression, 9)),
-        groups=draw(st.sampled_from([1, 2, 3])),
-        causal=causal,
-        null_key=draw(st.booleans()) or bool(causal),
-        projection_bias=draw(st.booleans()),
-    )
 
 
 COMPRESSED = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,)))),
     component=Compressed,
+    letters=lambda component, place: (
+        {
+            "M": ceil_div(place.grid.total, component.compression),
+            "κ": component.kernel or component.compression,
+            "g": component.groups,
+            "t": int(component.null_key),
+        }
+        | {"c": component.compression}
+    ),
+    flags={
+        "compression": "compress null pad scores softmax sum",
+        "kernel": "compress pad",
+        "groups function": "compress",
+        "head_dim": "all but mask softmax",
+        "null_key": "null scores softmax sum",
+    },
     examples=(
         Compressed(heads=2, causal=True),
         Compressed(heads=3, compression=2, kernel=5, groups=3, causal=True, projection_bias=False),
@@ -242,7 +340,7 @@ COMPRESSED = MechanismCase(
         Compressed(heads=2, compression=2, function="mean"),
         Compressed(heads=1, head_dim=16, function="max", kernel=4, causal=True),
     ),
-    components=any_compressed(),
+    components=any_of(Compressed),
     growth=lambda component: (Grid((2 * component.compression,)), Grid((4 * component.compression,))),
     # One token, two, a prime, whole blocks and not, a class token and a grid's tokens in raster order.
     grids=(*(Grid((n,)) for n in (1, 2, 5, 12)), Grid((2, 3), 1)),
@@ -253,32 +351,48 @@ COMPRESSED = MechanismCase(
 
 LOW_RANK = MechanismCase(
     component=LowRank,
+    letters=lambda component, place: {"k": component.rank},
+    flags={
+        "heads": "key_projection scores softmax value_projection",
+        "rank": "projection scores softmax sum",
+        "share": "projection",
+    },
     examples=(
         LowRank(heads=2, rank=4),
         LowRank(heads=3, rank=1, share="none"),
         LowRank(heads=1, head_dim=5, rank=7, share="key_value", projection_bias=False),
     ),
-    components=st.builds(
-        LowRank, **ALIKE, rank=st.integers(1, 99), share=st.sampled_from(["none", "headwise", "key_value", "layerwise"])
-    ),
+    components=any_of(LowRank),
     grids=SEQUENCES,
 )
 
 
 NYSTROM = MechanismCase(
     component=Nystrom,
+    letters=lambda component, place: (
+        {
+            "m": component.landmarks,
+            "I": component.iterations,
+            "w": component.conv or 0,
+            "P": whole(place.grid.total, component.landmarks)
+            if place.grid.total > component.landmarks
+            else place.grid.total,
+        }
+        | {"k": component.landmarks}
+    ),
+    flags={
+        "heads": "conv inverse scores softmax",
+        "head_dim": "all but inverse pad softmax",
+        "landmarks": "all but out",
+        "conv": "add conv",
+        "iterations": "^inverse",
+    },
     examples=(
         Nystrom(heads=2, landmarks=4, conv=3),
         Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
         Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
     ),
-    components=st.builds(
-        Nystrom,
-        **ALIKE,
-        landmarks=st.integers(1, 99),
-        conv=st.none() | st.integers(0, 9).map(lambda half: 2 * half + 1),
-        iterations=st.integers(1, 9),
-    ),
+    components=any_of(Nystrom),
     growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
     grids=SEQUENCES,
 )
@@ -316,6 +430,20 @@ def any_kernel(draw: st.DrawFn) -> Kernel:
 KERNEL = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
     component=Kernel,
+    letters=lambda component, place: _kernel(component, place) | {"b": component.chunk or 0},
+    flags={
+        "heads": "add features join key_sum local_scores normaliser prefix_sum read state",
+        "head_dim": "all but ^scores local_normaliser mask",
+        "causal": "add k_features local_mask local_normaliser local_scores local_weighted_sum pad prefix_sum",
+        "features": "^normaliser features key_sum prefix_sum project read scale scores state",
+        "form": "all but divide features out project qkv scale",
+        "chunk": "all but ^scores ^weighted_sum join mask out qkv",
+    },
+    cached=(
+        (Kernel(heads=2, causal=True), 0, 2 * (3 * 3 + 3)),  # of a head Σφ(k)vᵀ and Σφ(k)
+        (Kernel(heads=2, causal=True, features=RandomFeatures(count=7)), 0, 2 * (7 * 3 + 7)),
+    ),
+    followed_otherwise=lambda component: {"read", "normaliser"},
     examples=KERNEL_EXAMPLES,
     components=any_kernel(),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
@@ -325,23 +453,16 @@ KERNEL = MechanismCase(
 )
 
 
-@st.composite
-def any_synthesizer(draw: st.DrawFn) -> Synthesizer:
-    form = draw(st.sampled_from(["dense", "random", "factorized_dense", "factorized_random"]))
-    return Synthesizer(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        causal=draw(st.none() | st.booleans()),
-        form=form,
-        trainable=draw(st.booleans()) if form == "random" else True,
-        factor=draw(st.sampled_from([None, 1])) if form == "factorized_dense" else None,
-        rank=draw(st.none() | st.integers(1, 9)) if form == "factorized_random" else None,
-        projection_bias=draw(st.booleans()),
-    )
-
-
 SYNTHESIZER = MechanismCase(
     component=Synthesizer,
+    letters=_synthesizer,
+    flags={
+        "heads": "softmax synthesis",
+        "projection_bias": "a b hidden out synthesis value",
+        "form": "a b hidden relu synthesis",
+        "trainable rank": "synthesis",
+        "factor": "a b",
+    },
     examples=(
         Synthesizer(heads=2),
         Synthesizer(heads=3, form="factorized_dense", causal=True, projection_bias=False),
@@ -349,7 +470,7 @@ SYNTHESIZER = MechanismCase(
         Synthesizer(heads=2, form="random", trainable=False),
         Synthesizer(heads=2, form="factorized_random", rank=3),
     ),
-    components=any_synthesizer(),
+    components=any_of(Synthesizer),
     # Squares, whose root divides them.
     growth=lambda component: (
         (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))

@@ -1,13 +1,15 @@
 """What a mechanism brings to the contract: examples and places to stand. Its slow reference: `references`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
+from hypothesis import assume
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.component import ComponentError, Mixer, Place
 from xfcost.ledger.grid import Grid
 
 DIM = 6
@@ -25,6 +27,82 @@ GRIDS_WITH_EXTRA: tuple[Grid, ...] = (Grid((1, 1), 1), Grid((3, 4), 1))
 SEQUENCES: tuple[Grid, ...] = tuple(Grid((n,)) for n in (1, 2, 5, 8, 13, 24))
 VOLUME = Grid((2, 3, 4))
 MEMORY = Grid((7,))
+
+
+Letters = dict[str, Any]
+
+
+def ceil_div(number: int, divisor: int) -> int:
+    """⌈number/divisor⌉."""
+    return -(-number // divisor)
+
+
+def whole(number: int, part: int) -> int:
+    """The least multiple of `part` that is no less than `number`."""
+    return ceil_div(number, part) * part
+
+
+def hidden_units(component: Any, width: int) -> int:
+    """H: as given, or `ratio`·d, or 8d/3 of gated units."""
+    return component.hidden or (round(component.ratio * width) if hasattr(component, "ratio") else 8 * width // 3)
+
+
+def of_hidden(component: Any, place: Place) -> Letters:
+    return {"H": hidden_units(component, place.dim), "β": int(getattr(component, "bias", True))}
+
+
+def kernel_of_grid(component: Any, place: Place) -> Letters:
+    letters = {"W": component.size, "r": len(place.grid.sides)}
+    if isinstance(heads := getattr(component, "heads", None), int):
+        letters["d_k"] = getattr(component, "head_dim", None) or place.dim // heads
+    return letters
+
+
+def strided(component: Any, place: Place) -> int:
+    """How many tokens leave."""
+    return prod(ceil_div(side, component.stride) for side in place.grid.sides)
+
+
+def local_relation(component: Any, place: Place) -> Letters:
+    groups = ceil_div(place.dim, component.share)
+    return {
+        "r": len(place.grid.sides),
+        "W": component.size,
+        "N'": strided(component, place),
+        "g": groups,
+        "m": component.share,
+        "u": max(1, groups // 2),
+        "P": prod(side + component.size - 1 for side in place.grid.sides),
+    }
+
+
+def _values(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
+    """Values of its type: small numbers, heads that divide `SPEC_DIM`."""
+    if field.name == "heads":
+        return HEADS
+    info = msgspec.inspect.type_info(field.type)
+    of_type: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
+        msgspec.inspect.NoneType: lambda _: st.none(),
+        msgspec.inspect.BoolType: lambda _: st.booleans(),
+        msgspec.inspect.IntType: lambda one: st.integers(one.ge or 1, 9),
+        msgspec.inspect.LiteralType: lambda one: st.sampled_from(one.values),
+    }
+    return st.one_of(of_type[type(one)](one) for one in getattr(info, "types", (info,)))
+
+
+@st.composite
+def any_of(draw: st.DrawFn, kind: type[Mixer]) -> Any:
+    """Any configuration, by the types of its fields; one that is refused on a sequence takes its default."""
+    component = kind(**{one.name: draw(_values(one)) for one in msgspec.structs.fields(kind) if one.name != "residual"})
+    defaults = {one.name: one.default for one in msgspec.structs.fields(kind) if not one.required}
+    while True:
+        try:
+            component.check(Place(grid=Grid((5,)), dim=SPEC_DIM, out_dim=SPEC_DIM))
+        except ComponentError as refused:
+            assume(getattr(component, refused.field) != defaults.get(refused.field, getattr(component, refused.field)))
+            component = msgspec.structs.replace(component, **{refused.field: defaults[refused.field]})
+        else:
+            return component
 
 
 class Frozen(NamedTuple):
@@ -56,6 +134,16 @@ class MechanismCase(NamedTuple):
     """Small configurations, heads dividing `DIM` or with a head_dim; every option once."""
     components: st.SearchStrategy[Any]
     """Any configuration whose heads divide `SPEC_DIM`, for YAML and for pairs in closed form."""
+    letters: Callable[[Any, Place], Letters] = lambda component, place: {}
+    """The letters of its docstring and of `reads` that the place and heads do not define, in plain arithmetic."""
+    letters_of_reads: Callable[[Any, Place], Letters] = lambda component, place: {}
+    """Those that stand for something else in `reads`."""
+    flags: Mapping[str, str] = {}
+    """The rows whose cost each field changes (or several, beside each other), where others' do not: `flags.yaml`."""
+    cached: tuple[tuple[Mixer, int, int], ...] = ()
+    """Where it has a decode step: an example, the numbers that a token adds to its cache, and those of a fixed size."""
+    followed_otherwise: Callable[[Any], set[str]] = lambda component: set()
+    """Rows of a decode step that a run which is followed shows otherwise."""
     growth: Callable[[Any], tuple[Grid, Grid]] = lambda component: (Grid((6,)), Grid((12,)))
     """Two grids on which nothing is padded or clipped, the second with one side (or all) doubled."""
     grids: tuple[Grid, ...] = (*GRIDS, *GRIDS_WITH_EXTRA)

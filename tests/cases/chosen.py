@@ -2,18 +2,45 @@
 
 import copy
 import math
+from math import isqrt
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import ALIKE, HEADS, SEQUENCES, Frozen, MechanismCase, Rows
+from cases.base import ALIKE, HEADS, SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from references.chosen import Readings, everything, readings
+from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sorting import Lsh, Sinkhorn
+
+
+def _lsh(component: Any, place: Place) -> Letters:
+    n, chunk = place.grid.total, component.bucket
+    padded = n if n <= chunk else whole(n, chunk)
+    buckets = component.buckets or 2 * padded // chunk
+    return {"R": component.rounds, "c": chunk, "P": padded, "b": sum(buckets) if isinstance(buckets, list) else buckets}
+
+
+def _routing(component: Any, place: Place) -> Letters:
+    n, local, causal = place.grid.total, component.local_heads, bool(component.causal)
+    clusters, window = component.clusters, component.window and min(component.window, n)
+    clusters = clusters or (ceil_div(n, window) if window else isqrt(n))
+    block = component.local_window or component.window or 1
+    return {
+        "H": component.heads - local,
+        "H_l": local,
+        "k": clusters,
+        "w": window or ceil_div(n, clusters),
+        "m": max(component.memory_keys, int(causal and not component.shared_qk)),
+        "b": block,
+        "G": ceil_div(n, block),
+        "t": 2 if causal else 3,
+    }
 
 
 def buckets_of(module: nn.Module, qk_BPD: Tensor) -> Tensor:
@@ -84,6 +111,17 @@ EVEN = st.integers(1, 20).map(lambda half: 2 * half)
 
 LSH = MechanismCase(
     component=Lsh,
+    letters=lambda component, place: _lsh(component, place) | {"r": component.rounds},
+    letters_of_reads=lambda component, place: {"b": component.bucket},
+    flags={
+        "causal": "nothing (pairs)",
+        "heads": "hash logsumexp normalise scores softmax undo weights",
+        "head_dim": "all but hash logsumexp mask pad softmax sort weights",
+        "projection_bias": "key out value",
+        "rounds": "all but key mask out pad sort value",
+        "bucket": "all but mask",
+        "buckets": "hash rotate",
+    },
     examples=(
         Lsh(heads=2, rounds=2, bucket=3),
         Lsh(heads=2, rounds=1, bucket=2, causal="approximate"),
@@ -187,24 +225,6 @@ def what_is_read(module: nn.Module, tokens: int, members: list[Members]) -> tupl
     return tuple(map(frozenset, read)), most + (1 if component.local_heads else 0)
 
 
-@st.composite
-def any_routing(draw: st.DrawFn) -> Routing:
-    heads = draw(HEADS)
-    local_heads = draw(st.integers(0, heads - 1))
-    sizes = st.none() | st.integers(1, 9)
-    return Routing(
-        heads=heads,
-        clusters=draw(sizes),
-        window=draw(sizes),
-        shared_qk=draw(st.booleans()),
-        memory_keys=draw(st.integers(0, 2)),
-        local_heads=local_heads,
-        local_window=draw(st.integers(1, 9)) if local_heads else draw(sizes),
-        causal=draw(st.none() | st.just("approximate") | st.just(value=False)),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 def routing_growth(component: Routing) -> tuple[Grid, Grid]:
     """Whole clusters and blocks; √N has to grow with N, too."""
     n = 16 if component.window is None else 16 * component.window
@@ -214,6 +234,19 @@ def routing_growth(component: Routing) -> tuple[Grid, Grid]:
 ROUTING = MechanismCase(
     rows=Rows(own_parts=frozenset(("average",))),
     component=Routing,
+    letters=_routing,
+    flags={
+        "heads": "all but ^qkv choose choose_keys join local_softmax mask out",
+        "head_dim": "all but choose choose_keys mask softmax",
+        "projection_bias": "out qkv qv",
+        "causal": "^mask look memory_keys scores softmax sum values",
+        "clusters": "^scale ^scores ^softmax ^weighted_sum average distances gather memory_keys values",
+        "window": "all but choose choose_keys join mask normalize out qkv qv",
+        "shared_qk": "^mask ^qkv ^scores ^softmax ^weighted_sum distances keys normalize qv values",
+        "memory_keys": "^scores ^softmax ^weighted_sum memory_keys values",
+        "local_heads": "all but ^mask ^qkv choose choose_keys out",
+        "local_window": "cut local_scale local_scores local_softmax local_weighted_sum look",
+    },
     examples=(
         Routing(heads=2),
         Routing(heads=2, window=4, shared_qk=True, causal="approximate"),
@@ -221,7 +254,7 @@ ROUTING = MechanismCase(
         Routing(heads=2, head_dim=2, window=6, local_heads=1, local_window=2, causal="approximate", shared_qk=True),
         Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
     ),
-    components=any_routing(),
+    components=any_of(Routing),
     growth=routing_growth,
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
     frozen=routing_frozen,
@@ -244,6 +277,26 @@ def any_sinkhorn(draw: st.DrawFn) -> Sinkhorn:
 
 SINKHORN = MechanismCase(
     component=Sinkhorn,
+    letters=lambda component, place: (
+        {
+            "b": component.block,
+            "I": component.iterations,
+            "u": (u := ceil_div(place.grid.total, component.block)),
+            "P": u * component.block,
+            "v": u + bool(component.causal),
+            "t": min(component.sortcut or u, u),
+        }
+        | {"k": component.sortcut or 0}
+    ),
+    flags={
+        "heads": "balance logits scores softmax",
+        "head_dim": "all but balance logits mask softmax",
+        "causal": "balance keys logits mask pool queries reorder values",
+        "block": "all but out qkv",
+        "iterations": "balance",
+        "sortcut": "^scores beside mask reorder softmax sum",
+        "temperature": "nothing (numbers)",
+    },
     examples=(
         Sinkhorn(heads=2, block=4),
         Sinkhorn(heads=3, block=3, iterations=2, temperature=0.5, projection_bias=False),
@@ -312,6 +365,13 @@ def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Fr
 DEFORMABLE = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((16, 16))), own_parts=frozenset(("combine",))),
     component=Deformable,
+    letters=lambda component, place: {"k": component.points, "L": len(place.grid.levels or [0])},
+    flags={
+        "heads": "locate normalize offsets sample weights",
+        "head_dim": "combine out sample value",
+        "projection_bias": "offsets out value weights",
+        "points": "all but out value",
+    },
     examples=(
         Deformable(heads=2, points=1),
         Deformable(heads=3, points=2, projection_bias=False),

@@ -2,11 +2,28 @@
 
 import itertools
 import math
+from math import prod
 from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import ALIKE, BOTH_WAYS, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
+from cases.base import (
+    ALIKE,
+    BOTH_WAYS,
+    GRIDS,
+    GRIDS_WITH_EXTRA,
+    HEADS,
+    SEQUENCES,
+    VOLUME,
+    Letters,
+    MechanismCase,
+    Rows,
+    any_of,
+    ceil_div,
+    kernel_of_grid,
+    local_relation,
+    whole,
+)
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
@@ -19,30 +36,91 @@ from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Axial, Window
 
 
+def _window(component: Any, place: Place) -> Letters:
+    sides = [min(component.size, side) for side in place.grid.sides]
+    biased = component.projection_bias if component.output_bias is None else component.output_bias
+    windows = prod(ceil_div(side, window) for side, window in zip(place.grid.sides, sides, strict=True))
+    return {
+        "d_k": place.dim // component.heads,
+        "P": windows,
+        "T": prod(sides),
+        "β_o": int(biased),
+        "R": prod(2 * side - 1 for side in sides),
+        "r": len(sides),
+    }
+
+
+def _blockwise(component: Any, place: Place) -> Letters:
+    if isinstance(component.block, int):
+        groups = ceil_div(place.grid.total, component.block)
+        return {"b": component.block, "m": component.before + component.after, "G": groups}
+    rows, columns = component.block
+    keys = (rows + component.above + component.below) * (columns + 2 * component.beside)
+    groups = prod(map(ceil_div, place.grid.sides, component.block))
+    return {"b": rows * columns, "m": keys - rows * columns, "G": groups}
+
+
+def _sparse(component: Any, place: Place) -> Letters:
+    stride, cells = component.stride, component.summary
+    blocks = ceil_div(place.grid.total, stride)
+    near = 1 if component.pattern == "fixed" else 2 if component.causal else 3
+    return {
+        "P": blocks * stride,
+        "m": near * stride,
+        "n": blocks * (cells or 1),
+        "H": component.heads // (2 if component.integration == "heads" else 1),
+        "d_q": component.key_dim or component.head_dim or place.dim // component.heads,
+    }
+
+
+def _pooled_keys(component: Any, place: Place) -> Letters:
+    rank = len(place.grid.sides)
+    return {"M": prod(side // component.pool for side in place.grid.sides), "k": component.pool**rank}
+
+
+def _pooling(component: Any, place: Place) -> Letters:
+    sides, width, window = place.grid.sides, component.out_width or place.dim, getattr(component, "window", None)
+    queries = [ceil_div(side, component.q_stride) for side in sides]
+    keys = [ceil_div(side, component.kv_stride) for side in sides]
+    groups, q, k = 1, queries, keys
+    if window:
+        q, k = [window // component.q_stride] * len(sides), [window // component.kv_stride] * len(sides)
+        groups = prod(map(ceil_div, queries, q))
+    return {
+        "d'": width,
+        "d_k": component.head_dim or width // component.heads,
+        "e": place.grid.special,
+        "P": prod(queries),
+        "M": prod(keys),
+        "k_q": component.q_size ** len(sides),
+        "k": component.kv_size ** len(sides),
+        "G": groups,
+        "T": prod(q),
+        "S": prod(k),
+        "Q": prod(q),
+        "K": sum(k),
+        "R": sum(2 * max(each) - 1 for each in zip(q, k, strict=True)),
+    }
+
+
 def kept(grid: Grid, padded: Grid) -> list[int]:
     """Where the tokens of `grid` stand on `padded`."""
     places = itertools.product(*(range(side) for side in padded.sides))
     return [number for number, place in enumerate(places) if all(a < b for a, b in zip(place, grid.sides, strict=True))]
 
 
-@st.composite
-def any_window(draw: st.DrawFn) -> Window:
-    size = draw(st.integers(1, 9))
-    biased = draw(st.booleans())
-    return Window(
-        heads=draw(HEADS),
-        size=size,
-        shift=draw(st.integers(0, size - 1)),
-        score=draw(st.sampled_from(["dot", "cosine"])),
-        bias=draw(st.sampled_from(["relative", "log_cpb", "none"])),
-        projection_bias=biased,
-        key_bias=draw(st.booleans()) or not biased,
-        output_bias=draw(st.none() | st.booleans()),
-    )
-
-
 WINDOW = MechanismCase(
     component=Window,
+    letters=lambda component, place: _window(component, place) | {"W": component.size},
+    flags={
+        "heads": "bias fc2 lookup normalize scores sigmoid softmax temperature",
+        "size": "all but mask temperature",
+        "shift": "mask merge partition",
+        "score": "normalize scale temperature",
+        "bias": "act bias fc1 fc2 lookup sigmoid",
+        "projection_bias": "out qkv",
+        "key_bias": "k qkv qv",
+    },
     examples=(
         Window(heads=2, size=3),
         Window(heads=3, size=4, shift=1, bias="none"),
@@ -52,7 +130,7 @@ WINDOW = MechanismCase(
         Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
         Window(heads=2, size=3, score="cosine", bias="none"),
     ),
-    components=any_window(),
+    components=any_of(Window),
     growth=lambda component: (Grid((2 * component.size, component.size)), Grid((4 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     image=True,
@@ -89,6 +167,21 @@ def pooling_options(draw: st.DrawFn) -> dict[str, Any]:
 POOLING = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
     component=Pooling,
+    letters=lambda component, place: (
+        _pooling(component, place) | {"W": max(component.q_size, component.kv_size), "l": component.kv_stride}
+    ),
+    flags={
+        "heads": "^scores bias k q softmax spread tables v",
+        "head_dim out_width": "all but bias softmax spread",
+        "projection_bias": "out qkv",
+        "q_size": "q",
+        "q_stride": "all but k qkv v",
+        "kv_size": "k v",
+        "function": "k q v",
+        "kv_stride": "all but out q qkv queries scale",
+        "bias": "bias position_scores spread tables",
+        "residual_pooling": "queries",
+    },
     examples=(
         Pooling(heads=2, q_size=1, kv_stride=2),
         Pooling(heads=2, q_stride=2, kv_stride=4, bias="decomposed", residual_pooling="all", out_width=12),
@@ -107,6 +200,18 @@ POOLING = MechanismCase(
 
 WINDOW_POOLING = MechanismCase(
     component=WindowPooling,
+    letters=lambda component, place: _pooling(component, place) | {"W": component.window, "l": component.kv_stride},
+    letters_of_reads=lambda component, place: {"K": max(component.q_size, component.kv_size)},
+    flags={
+        "heads": "^scores bias norm_k norm_q norm_v pool_k pool_q pool_v softmax spread tables",
+        "head_dim out_width": "all but bias merge softmax spread",
+        "q_size": "norm_q pool_q",
+        "q_stride": "all but k merge qkv v",
+        "kv_size": "pool_k pool_v",
+        "kv_stride": "bias k scores softmax spread sum tables v",
+        "function": "norm_k norm_q norm_v pool_k pool_q pool_v",
+        "window": "bias partition_k partition_q partition_v scale scores softmax spread sum tables",
+    },
     examples=(
         WindowPooling(heads=2, window=4, kv_stride=2, bias="decomposed", residual_pooling="all"),
         WindowPooling(heads=1, window=4, q_stride=2, kv_stride=4, kv_size=1, out_width=12),
@@ -133,18 +238,18 @@ SMALL_GRIDS: tuple[Grid, ...] = (
 
 LOCAL_ATTENTION = MechanismCase(
     component=LocalAttention,
+    letters=lambda component, place: (
+        kernel_of_grid(component, place)
+        | {"P": prod(side + component.size - 1 for side in place.grid.sides)}
+        | {"l": component.stride}
+    ),
+    flags={"size": "all but pool qkv", "position": "positions", "stride": "pool"},
     examples=(
         LocalAttention(heads=2, size=3),
         LocalAttention(heads=3, size=5, position="none"),
         LocalAttention(heads=1, size=3, stride=2),
     ),
-    components=st.builds(
-        LocalAttention,
-        heads=st.sampled_from([1, 2]),
-        size=st.sampled_from([3, 5, 7]),
-        position=st.sampled_from(["relative", "none"]),
-        stride=st.integers(1, 3),
-    ),
+    components=any_of(LocalAttention),
     growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
@@ -154,6 +259,8 @@ LOCAL_ATTENTION = MechanismCase(
 
 LOCAL_RELATION = MechanismCase(
     component=LocalRelation,
+    letters=local_relation,
+    flags={"size": "all but k mask out q", "share": "all but mask out", "stride": "all but act fc1 fc2 k mask"},
     examples=(
         LocalRelation(size=3, share=2),
         LocalRelation(size=5, share=4),  # 6 channels are filled up to 8
@@ -161,9 +268,7 @@ LOCAL_RELATION = MechanismCase(
         LocalRelation(size=3, share=8, stride=2),
         LocalRelation(size=3, share=1),
     ),
-    components=st.builds(
-        LocalRelation, size=st.sampled_from([3, 5, 7]), share=st.integers(1, 9), stride=st.integers(1, 2)
-    ),
+    components=any_of(LocalRelation),
     growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
@@ -197,6 +302,26 @@ def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
 
 SLIDING = MechanismCase(
     component=Sliding,
+    letters=lambda component, place: (
+        {
+            "h_kv": component.kv_heads or component.heads,
+            "s": component.window // 2,
+            "δ": component.dilation,
+            "g": component.global_tokens,
+            "P": whole(place.grid.total, component.window * component.dilation),
+        }
+        | {"w": component.window}
+    ),
+    flags={
+        "heads": "^weighted_sum join qkv scores softmax",
+        "head_dim": "all but join mask pad softmax",
+        "causal": "^scores",
+        "kv_heads": "^scores ^weighted_sum qkv rotary",
+        "window dilation": "all but global_scale mask q",
+        "global_tokens": "all but ^mask ^scale ^scores ^weighted_sum out pad qkv rotary",
+        "global_projections": "kv q",
+    },
+    cached=((Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True), 0, 2 * 2 * (2 + 2)),),
     examples=(
         Sliding(heads=2, window=4),
         Sliding(heads=2, window=4, causal=True),
@@ -247,6 +372,12 @@ def any_blockwise(draw: st.DrawFn) -> Blockwise:
 
 BLOCKWISE = MechanismCase(
     component=Blockwise,
+    letters=_blockwise,
+    flags={
+        "causal": "nothing (pairs)",
+        "block": "blocks scale scores softmax sum",
+        "before after above below beside": "memory_blocks scores softmax sum",
+    },
     examples=(
         Blockwise(heads=2, block=4),
         Blockwise(heads=1, block=3, before=3, after=2, projection_bias=False),
@@ -264,6 +395,11 @@ BLOCKWISE = MechanismCase(
 
 AXIAL = MechanismCase(
     component=Axial,
+    letters=lambda component, place: {
+        **dict(zip("WHZ", reversed(place.grid.sides), strict=False)),
+        "L": place.grid.sides[-1 - ["row", "column", "depth", "all"].index(component.axis) % len(place.grid.sides)],
+    },
+    flags={"head_dim": "out qkv scale scores weighted_sum", "axis": "all"},
     examples=(
         Axial(axis="row", heads=2),
         Axial(axis="column", heads=3, causal=True),
@@ -300,14 +436,25 @@ def enough(component: BlockSparse) -> tuple[Grid, Grid]:
 
 BLOCK_SPARSE = MechanismCase(
     component=BlockSparse,
+    letters=lambda component, place: {
+        "b": component.block,
+        "r": component.random_blocks,
+        "u": ceil_div(place.grid.total, component.block),
+        "P": place.grid.total
+        if place.grid.total <= (5 + 2 * component.random_blocks) * component.block
+        else whole(place.grid.total, component.block),
+    },
+    flags={
+        "block random_blocks": "all",
+        "window global_blocks": "nothing (only 3 and 2 are taken)",
+        "seed": "nothing (the draw)",
+    },
     examples=(
         BlockSparse(heads=2, block=2, random_blocks=1),
         BlockSparse(heads=1, block=3, random_blocks=0, head_dim=5, projection_bias=False),
         BlockSparse(heads=3, block=1, random_blocks=3, seed=7),
     ),
-    components=st.builds(
-        BlockSparse, **BOTH_WAYS, block=st.integers(1, 12), random_blocks=st.integers(0, 4), seed=st.integers(0, 99)
-    ),
+    components=any_of(BlockSparse),
     growth=enough,
     drawn=drawn,
     # full attention up to 14, 15 and 11 tokens; 17 and 25 leave blocks of 2 and 3 unfilled
@@ -322,40 +469,48 @@ def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:
 
 GLOBAL_LOCAL = MechanismCase(
     component=GlobalLocal,
+    letters=lambda component, place: (
+        {
+            "g": place.grid.special,
+            "n": place.grid.tokens,
+            "b": component.radius + 1,
+            "P": whole(place.grid.tokens, component.radius + 1),
+        }
+        | {"r": component.radius}
+    ),
+    flags={
+        "heads": "join scores softmax",
+        "head_dim": "all but join mask softmax",
+        "projection_bias": "g2l_kv l2g_kv out qkv",
+        "share_projections": "kv qkv",
+        "share_output": "concat out",
+        "radius": "^scale ^scores ^softmax ^weighted_sum add join key_scores key_weighted_sum pad",
+    },
     examples=(
         GlobalLocal(heads=2, radius=1),
         GlobalLocal(heads=3, radius=2, share_projections=False, share_output=False),
         GlobalLocal(heads=1, radius=4, share_output=False, head_dim=5, projection_bias=False),
     ),
-    components=st.builds(
-        GlobalLocal, **BOTH_WAYS, radius=st.integers(1, 20), share_projections=st.booleans(), share_output=st.booleans()
-    ),
+    components=any_of(GlobalLocal),
     growth=whole_blocks,
     grids=(Grid((1,)), Grid((9,)), Grid((1,), 1), Grid((2,), 3), Grid((7,), 1), Grid((13,), 2), Grid((3, 5), 4)),
     fused=False,
 )
 
 
-@st.composite
-def any_sparse(draw: st.DrawFn) -> Sparse:
-    stride = draw(st.integers(1, 7))
-    pattern = draw(st.sampled_from(["strided", "fixed"]))
-    integration = draw(st.sampled_from(["local", "long", "merged", "heads"]))
-    return Sparse(
-        heads=draw(HEADS if integration != "heads" else st.sampled_from([2, 4, 6])),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        key_dim=draw(st.none() | st.integers(1, 64)),
-        causal=draw(st.none() | st.booleans()),
-        projection_bias=draw(st.booleans()),
-        pattern=pattern,
-        stride=stride,
-        summary=draw(st.integers(1, stride)) if pattern == "fixed" else None,
-        integration=integration,
-    )
-
-
 SPARSE = MechanismCase(
     component=Sparse,
+    letters=lambda component, place: _sparse(component, place) | {"l": component.stride, "c": component.summary or 0},
+    flags={
+        "heads": "join scores softmax",
+        "head_dim": "all but join mask silence softmax",
+        "causal": "^softmax blocks join local_scores local_softmax local_weighted_sum",
+        "stride": "all but mask out qkv silence",
+        "pattern": "nothing (only `summary` with it is taken)",
+        "integration": "all but out pad qkv",
+        "summary": "^softmax join long_scores long_softmax long_weighted_sum",
+        "key_dim": "blocks pad qkv scale scores",
+    },
     examples=(
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, causal=True),
         Sparse(heads=3, pattern="strided", stride=3, causal=True),
@@ -365,7 +520,7 @@ SPARSE = MechanismCase(
         Sparse(heads=2, pattern="strided", stride=3, integration="long", causal=True),
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, integration="long"),
     ),
-    components=any_sparse(),
+    components=any_of(Sparse),
     growth=lambda component: (Grid((6 * component.stride,)), Grid((12 * component.stride,))),
     grids=tuple(Grid((n,)) for n in (1, 4, 5, 12, 23)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=1).map(tuple),
@@ -382,6 +537,14 @@ POOLED_GRIDS: tuple[Grid, ...] = (
 
 NON_LOCAL = MechanismCase(
     component=NonLocal,
+    letters=lambda component, place: (
+        _pooled_keys(component, place) | {"d'": component.width or place.dim // 2} | {"W": component.pool}
+    ),
+    flags={
+        "width": "all but norm pool softmax",
+        "pool": "g phi pool scores softmax sum",
+        "projection_bias": "g phi theta z",
+    },
     examples=(NonLocal(), NonLocal(width=5, projection_bias=False, norm="none"), NonLocal(width=2, pool=2)),
     components=st.builds(
         NonLocal,
@@ -400,6 +563,17 @@ NON_LOCAL = MechanismCase(
 
 SAGAN = MechanismCase(
     component=Sagan,
+    letters=lambda component, place: (
+        _pooled_keys(component, place)
+        | {"r": component.reduction, "s": component.value_reduction}
+        | {"W": component.pool}
+    ),
+    flags={
+        "reduction": "f g scores",
+        "value_reduction": "h sum v",
+        "output_projection": "v",
+        "pool": "keys scores softmax sum values",
+    },
     examples=(
         Sagan(reduction=2, value_reduction=3),
         Sagan(reduction=3, value_reduction=1, output_projection=False),
@@ -421,6 +595,7 @@ SAGAN = MechanismCase(
 
 UNFOLDED = MechanismCase(
     component=Unfolded,
+    letters=lambda component, place: {"r": len(place.grid.sides), "P": component.patch},
     examples=(Unfolded(heads=2), Unfolded(heads=3, patch=1), Unfolded(heads=1, head_dim=4, projection_bias=False)),
     components=st.builds(Unfolded, **BOTH_WAYS, patch=st.sampled_from([1, 2, 3, 6])),
     growth=lambda component: (Grid((4, 2)), Grid((8, 2))),
@@ -431,18 +606,6 @@ UNFOLDED = MechanismCase(
 )
 
 
-@st.composite
-def any_spatial_reduction(draw: st.DrawFn) -> SpatialReduction:
-    reduced = draw(st.booleans())
-    return SpatialReduction(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        reduction=draw(st.integers(1, 4)) if reduced else 1,
-        pooled=None if reduced else draw(st.none() | st.integers(1, 9)),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
     """Whole patches, or windows of one length."""
     side = 2 * component.reduction * (component.pooled or 1)
@@ -451,6 +614,21 @@ def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
 
 SPATIAL_REDUCTION = MechanismCase(
     component=SpatialReduction,
+    letters=lambda component, place: (
+        {
+            "r": len(place.grid.sides),
+            "R": component.reduction,
+            "M": component.pooled ** len(place.grid.sides)
+            if component.pooled
+            else prod(side // component.reduction for side in place.grid.sides),
+        }
+        | {"k": component.pooled or 0}
+    ),
+    flags={
+        "head_dim": "kv out q scale scores sum",
+        "reduction": "kv norm reduce scores softmax sum",
+        "pooled": "all but out q scale",
+    },
     examples=(
         SpatialReduction(heads=2, reduction=2),
         SpatialReduction(heads=1, head_dim=5, reduction=3, projection_bias=False),
@@ -458,7 +636,7 @@ SPATIAL_REDUCTION = MechanismCase(
         SpatialReduction(heads=2, pooled=2),
         SpatialReduction(heads=2, pooled=7),
     ),
-    components=any_spatial_reduction(),
+    components=any_of(SpatialReduction),
     growth=spatial_reduction_growth,
     # One patch, patches of 2 and of 3 that leave a rest along one side or both, fewer tokens than pooled ones.
     grids=tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)]),

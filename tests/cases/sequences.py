@@ -1,15 +1,40 @@
 """Recurrent layers, state-space models and long convolutions under the contract."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, MechanismCase, Rows
+from cases.base import SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.gated_delta import GatedDelta
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
+from xfcost.program.residual import component_rows
+
+
+def _recurrent(gates: int, states: int = 1) -> Callable[[Any, Place], Letters]:
+    def letters(component: Any, place: Place) -> Letters:
+        units = component.hidden or place.out_dim // (2 if component.bidirectional else 1)
+        attend = (
+            {"k": component.attend.hidden, "E": place.memory_dim, "β'": int(component.attend.bias)}
+            if component.attend
+            else {}
+        )
+        readout = getattr(component.readout, "hidden", 0)
+        return {"g": gates, "h": units, "s": states * units, "l": readout} | attend
+
+    return letters
+
+
+def _retention(component: Any, place: Place) -> Letters:
+    n = place.grid.total
+    chunk = min(component.chunk or 64, n)
+    return {"v": component.value_dim or 2 * place.dim, "c": chunk, "P'": whole(n, chunk)}
+
 
 OPTIONS = {"hidden": st.none() | st.integers(1, 64), "bidirectional": st.booleans(), "bias": st.booleans()}
 ATTENTION = Additive(hidden=5)
@@ -37,6 +62,9 @@ def recurrent_case(component: type[Recurrent], examples: tuple[Recurrent, ...], 
         # its input map alone is per token; the state's is the recurrence
         per_token=False,
         # it asks with the state of the step before: what it reads is counted for that step's token, and not for its own
+        followed_otherwise=lambda component: (
+            {"add_context", "recurrence", "readout_add"} if component.attend else set()
+        ),
     )
 
 
@@ -44,6 +72,16 @@ RNN = recurrent_case(
     Rnn,
     (Rnn(), Rnn(act="relu", bias=False), Rnn(bidirectional=True), Rnn(attend=ATTENTION)),
     act=st.sampled_from(["tanh", "relu"]),
+)._replace(
+    letters=_recurrent(1),
+    flags={
+        "hidden": "context input join query recurrence",
+        "bias": "input recurrence",
+        "attend": "all but input recurrence",
+        "act": "recurrence",
+        "readout": "nothing (only with `attend` is it taken)",
+    },
+    cached=((Rnn(hidden=4), 0, 4),),
 )
 
 
@@ -55,6 +93,15 @@ LSTM = recurrent_case(
         Lstm(hidden=4, residual="none"),
         Lstm(hidden=4, attend=Additive(hidden=3, bias=True, gate=True), start="mean", readout=Sum()),
     ),
+)._replace(
+    letters=_recurrent(4, 2),
+    flags={
+        "hidden": "^context add_context input join linear query recurrence start_tanh state",
+        "bias": "input readout_context recurrence start_linear state",
+        "readout": "join readout_add readout_context readout_tanh state",
+        "attend": "^add ^tanh energies gate_linear keys multiply query sigmoid",
+    },
+    cached=((Lstm(hidden=4), 0, 2 * 4),),
 )
 
 
@@ -77,26 +124,48 @@ GRU = recurrent_case(
         ),
     ),
     reset=st.sampled_from(["after", "before"]),
+)._replace(
+    letters=_recurrent(3),
+    flags={
+        "hidden": (
+            "^context ^input add_context backwards_input forwards_input join linear query recurrence start_tanh state"
+        ),
+        "bidirectional": "^input backwards_input forwards_input join recurrence",
+        "bias": "^input backwards_input forwards_input linear recurrence state",
+        "attend": "^add ^tanh energies gate_linear keys multiply query sigmoid",
+        "readout": "join maxout readout_add readout_context readout_input state",
+        "reset": "nothing (the gate's place)",
+    },
+    cached=(
+        (Gru(hidden=4, attend=Additive(hidden=5)), 0, 4 + 7 * (5 + 8)),  # keys, and the memory itself
+    ),
 )
 
 
 HYENA = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
     component=Hyena,
+    letters=lambda component, place: {
+        "o": component.order,
+        "W": component.conv,
+        "K": component.features,
+        "F": component.filter_hidden,
+        "L": component.filter_layers,
+    },
+    flags={
+        "order": "conv fft gate in_proj out skip window",
+        "conv": "short_conv",
+        "features": "in positions",
+        "filter_hidden": "hidden in out sin",
+        "filter_layers": "hidden sin",
+        "positions": "positions",
+    },
     examples=(
         Hyena(features=5, filter_hidden=7),
         Hyena(order=3, conv=1, features=3, filter_hidden=4, filter_layers=1, positions="fixed"),
         Hyena(order=4, conv=9, features=9, filter_hidden=5, filter_layers=3),
     ),
-    components=st.builds(
-        Hyena,
-        order=st.integers(2, 6),
-        conv=st.integers(1, 9),
-        features=st.integers(1, 20).map(lambda bands: 2 * bands + 1),
-        filter_hidden=st.integers(1, 64),
-        filter_layers=st.integers(1, 4),
-        positions=st.sampled_from(["learned", "fixed"]),
-    ),
+    components=any_of(Hyena),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     growth=lambda component: (Grid((4,)), Grid((8,))),
@@ -109,14 +178,18 @@ HYENA = MechanismCase(
 MAMBA = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
     component=Mamba,
+    letters=lambda component, place: {
+        "E": component.expand,
+        "S": component.state,
+        "W": component.conv,
+        "R": component.rank or ceil_div(place.dim, 16),
+    },
+    flags={"state": "decay scan x_proj", "rank": "dt_proj x_proj"},
+    cached=((Mamba(state=3, conv=4, expand=2), 0, 12 * 3 + 3 * 12),),
+    # a kernel without padding has its home in the middle of its taps
+    followed_otherwise=lambda component: {"scan", "gate"} if component.conv > 1 else set(),
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
-    components=st.builds(
-        Mamba,
-        state=st.integers(1, 20),
-        conv=st.integers(1, 9),
-        expand=st.integers(1, 4),
-        rank=st.none() | st.integers(1, 9),
-    ),
+    components=any_of(Mamba),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     growth=lambda component: (Grid((2,)), Grid((4,))),
@@ -126,30 +199,36 @@ MAMBA = MechanismCase(
 )
 
 
-@st.composite
-def any_mamba2(draw: st.DrawFn) -> Mamba2:
-    expand = draw(st.integers(1, 3))
-    head_dim = draw(st.sampled_from([1, 2, 3, 6]))
-    heads = expand * 12 // head_dim
-    return Mamba2(
-        state=draw(st.integers(1, 20)),
-        head_dim=head_dim,
-        groups=draw(st.sampled_from([group for group in range(1, heads + 1) if heads % group == 0])),
-        conv=draw(st.integers(1, 9)),
-        expand=expand,
-        chunk=draw(st.integers(1, 9)),
-    )
-
-
 MAMBA2 = MechanismCase(
     rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
     component=Mamba2,
+    letters=lambda component, place: (
+        {
+            "E": component.expand,
+            "S": component.state,
+            "W": component.conv,
+            "G": component.groups,
+            "h": component.expand * place.dim // component.head_dim,
+            "Q": component.chunk,
+            "C": ceil_div(place.grid.total, component.chunk),
+            "P'": whole(place.grid.total, component.chunk),
+        }
+        | {"b": component.chunk}
+    ),
+    flags={
+        "state": "act carry conv fade in_proj pad read scores state",
+        "groups": "act conv in_proj norm pad",
+        "head_dim": "decay decays fade in_proj pad rates reach scores skip spans step sums weigh",
+        "chunk": "all but act conv decay gate norm proj skip step",
+    },
+    cached=((Mamba2(state=2, head_dim=2, groups=2, conv=4), 0, 12 * 2 + 3 * (12 + 2 * 2 * 2)),),
+    followed_otherwise=lambda component: {"read"} if component.conv == 1 else {"read", "inputs", "state", "gate"},
     examples=(
         Mamba2(state=3, head_dim=3, chunk=4),
         Mamba2(state=2, head_dim=2, groups=2, conv=1, expand=2, chunk=5),
         Mamba2(state=4, head_dim=2, expand=1, conv=9, chunk=8),
     ),
-    components=any_mamba2(),
+    components=any_of(Mamba2),
     growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
@@ -158,17 +237,41 @@ MAMBA2 = MechanismCase(
 )
 
 
-@st.composite
-def any_retention(draw: st.DrawFn) -> Retention:
-    heads = draw(st.sampled_from([1, 2, 3, 6]))
-    form = draw(st.sampled_from(["parallel", "chunkwise", "recurrent"]))
-    return Retention(
-        heads=heads,
-        value_dim=draw(st.none() | st.integers(1, 9).map(lambda times: times * heads)),
-        form=form,
-        chunk=draw(st.none() | st.integers(1, 9)) if form == "chunkwise" else None,
-        norm=draw(st.sampled_from(["layer_norm", "rms_norm"])),
-    )
+def gated_delta_letters(component: Any, place: Place) -> Letters:
+    wide, chunk, key_heads = component.head_dim or place.dim // component.heads, component.chunk, component.key_heads
+    value, key_heads = component.value_dim or wide, key_heads or component.heads
+    letters = {"h_k": key_heads, "d_v": value, "W": component.conv, "Q": chunk, "b": chunk}
+    return letters | {"C": 2 * key_heads * wide + component.heads * value, "P'": whole(place.grid.total, chunk)}
+
+
+GATED_DELTA = MechanismCase(
+    component=GatedDelta,
+    examples=(
+        GatedDelta(heads=2, chunk=4),
+        GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5, conv=1, chunk=5),
+        GatedDelta(heads=3, key_heads=1, conv=9, chunk=8),
+    ),
+    components=any_of(GatedDelta),
+    letters=gated_delta_letters,
+    flags={
+        "heads": "all but add gate out_proj weigh_keys weigh_values weighted_sum",
+        "key_heads": "in_proj conv act pad normalize scale",
+        "head_dim": "all but decay decays gates_proj rates sums weigh write",
+        "chunk": "all but act conv decay gate gates_proj in_proj norm out_proj rates write",
+        "value_dim": "in_proj conv act pad weigh_values solve carry weighted_sum add norm gate out_proj",
+    },
+    followed_otherwise=lambda component: {"read"} if component.conv == 1 else {"read", "recall", "correct", "gate"},
+    cached=((GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5), 0, 6 * 2 * 5 + 3 * (2 * 3 * 2 + 6 * 5)),),
+    rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
+    growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
+    grids=SEQUENCES,
+    sides=st.integers(1, 60).map(lambda n: (n,)),
+    fused=False,
+    channels_first=lambda leaf: leaf == "conv",
+    missed_by_torch=lambda component, place: sum(
+        row.macs for row in component_rows(component, place) if row.path == "solve"
+    ),
+)
 
 
 RETENTION = MechanismCase(
@@ -176,13 +279,21 @@ RETENTION = MechanismCase(
         dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
     ),
     component=Retention,
+    letters=lambda component, place: _retention(component, place) | {"b": component.chunk or 0},
+    flags={
+        "heads": "carry decays read scan scores state weigh",
+        "form": "all but gate norm out proj qkv rotary scale",
+        "value_dim": "all but decays rotary scale scan scores weigh",
+        "chunk": "add carry decays fade local_scores local_weigh local_weighted_sum pad reach read state",
+    },
+    cached=((Retention(heads=3, value_dim=15), 0, 3 * 4 * 5),),
     examples=(
         Retention(heads=2),
         Retention(heads=3, value_dim=15, norm="rms_norm", form="chunkwise", chunk=4),
         Retention(heads=2, form="chunkwise", chunk=5),
         Retention(heads=6, form="recurrent"),
     ),
-    components=any_retention(),
+    components=any_of(Retention),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
@@ -203,12 +314,23 @@ COMMON = {
 }
 
 
-RWKV_TIME = MechanismCase(component=RwkvTime, examples=(RwkvTime(),), components=st.just(RwkvTime()), **COMMON)
+RWKV_TIME = MechanismCase(
+    component=RwkvTime,
+    cached=(
+        (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
+    ),
+    examples=(RwkvTime(),),
+    components=st.just(RwkvTime()),
+    **COMMON,
+)
 
 
 RWKV_CHANNEL = MechanismCase(
     component=RwkvChannel,
+    letters=lambda component, place: {"H": component.hidden or 4 * place.dim},
+    flags={"hidden": "act key square value"},
+    cached=((RwkvChannel(), 0, 12),),
     examples=(RwkvChannel(), RwkvChannel(hidden=40)),
-    components=st.builds(RwkvChannel, hidden=st.none() | st.integers(1, 64)),
+    components=any_of(RwkvChannel),
     **COMMON,
 )

@@ -1,8 +1,27 @@
 """What mixes tokens by learned weights alone, under the contract: convolutions, blocks of them, MLPs over tokens."""
 
+from math import prod
+from typing import Any
+
 from hypothesis import strategies as st
 
-from cases.base import DIM, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
+from cases.base import (
+    DIM,
+    GRIDS,
+    GRIDS_WITH_EXTRA,
+    SEQUENCES,
+    VOLUME,
+    Letters,
+    MechanismCase,
+    Rows,
+    any_of,
+    ceil_div,
+    hidden_units,
+    kernel_of_grid,
+    of_hidden,
+    strided,
+)
+from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, ConvolutionMixer, DepthwiseConv
 from xfcost.mechanisms.fourier_mixing import FourierMixing
@@ -11,20 +30,21 @@ from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, Inver
 from xfcost.mechanisms.spatial_reduction import ConvAttention
 from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 
+
+def _bottleneck(component: Any, place: Place) -> Letters:
+    width = component.width or place.out_dim // (component.expansion or 4)
+    left = strided(component, place)
+    return {
+        "r": len(place.grid.sides),
+        "N'": left,
+        "n": left if component.stride_on == "1x1" else place.grid.total,
+        "w": width,
+        "w'": round(place.dim * (component.squeeze or 0)),
+        "g": width // component.group_width if component.group_width else component.groups or 1,
+    }
+
+
 FORMS = st.sampled_from(["plain", "depthwise", "separable"])
-
-
-@st.composite
-def any_conv(draw: st.DrawFn) -> Conv:
-    causal = draw(st.none() | st.booleans())
-    return Conv(
-        size=draw(st.integers(1, 9)) if causal else draw(st.integers(0, 4)) * 2 + 1,
-        dilation=draw(st.integers(1, 5)),
-        causal=causal,
-        form=draw(FORMS),
-        bias=draw(st.booleans()),
-        act=draw(st.sampled_from(["none", "relu", "gelu", "glu"])),
-    )
 
 
 def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
@@ -35,6 +55,16 @@ def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
 
 CONV = MechanismCase(
     component=Conv,
+    letters=lambda component, place: (
+        kernel_of_grid(component, place) | {"o": place.out_dim * (2 if component.act == "glu" else 1)}
+    ),
+    flags={
+        "size": "conv depthwise pad",
+        "causal": "pad",
+        "form bias": "conv depthwise pointwise",
+        "act": "act conv glu pointwise",
+    },
+    cached=((Conv(size=4, dilation=2, causal=True), 0, 3 * 2 * 6),),
     examples=(
         Conv(act="relu"),
         Conv(size=5, dilation=2, bias=False),
@@ -44,7 +74,7 @@ CONV = MechanismCase(
         Conv(size=4, dilation=2, causal=True),
         Conv(size=2, causal=True, form="separable", bias=False),
     ),
-    components=any_conv(),
+    components=any_of(Conv),
     growth=conv_growth,
     # other grids: tests/test_convolutional.py
     grids=SEQUENCES,
@@ -81,6 +111,19 @@ def any_bottleneck(draw: st.DrawFn) -> Bottleneck:
 BOTTLENECK = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
     component=Bottleneck,
+    letters=lambda component, place: _bottleneck(component, place) | {"W": 3, "l": component.stride},
+    letters_of_reads=lambda component, place: {"N": strided(component, place)},
+    flags={
+        "stride": "all but act fc1 fc2 gate k mask spatial_positions squeeze_conv1 squeeze_conv2",
+        "width": "all but act3 add conv mask norm norm3 squeeze_act",
+        "groups group_width": "^conv2",
+        "expansion": "act1 act2 conv1 conv2 conv3 gate norm1 norm2 scale squeeze_pool",
+        "stride_on": "^conv1 act1 add_positions k keys norm1 qkv scores softmax spatial_pool sum values",
+        "squeeze": "gate scale squeeze_act squeeze_conv1 squeeze_conv2 squeeze_pool",
+        "spatial": (
+            "^conv2 fc1 fc2 k keys mask out positions prior prior_act q qkv scores softmax spatial_pool sum values"
+        ),
+    },
     examples=(
         Bottleneck(width=20),
         Bottleneck(expansion=3, stride=2),
@@ -105,8 +148,9 @@ BOTTLENECK = MechanismCase(
 BASIC = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((12, 24)))),
     component=Basic,
+    letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place)} | {"W": 3},
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
-    components=st.builds(Basic, stride=st.integers(1, 5)),
+    components=any_of(Basic),
     grids=AWKWARD,
     growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
     fused=False,
@@ -120,8 +164,12 @@ BASIC = MechanismCase(
 VGG = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
     component=Vgg,
+    letters=lambda component, place: (
+        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides)} | {"W": 3, "l": 2}
+    ),
+    flags={"convs": "all but act1 conv1 norm1 pool", "norm": "norm1 norm2 norm3"},
     examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
-    components=st.builds(Vgg, convs=st.integers(1, 4), norm=st.sampled_from(["none", "batch_norm"])),
+    components=any_of(Vgg),
     # Two tokens, odd sides, whose last position goes into no maximum, oblong ones, a volume.
     grids=tuple(Grid(sides) for sides in [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]),
     sides=st.lists(st.integers(2, 12), min_size=1, max_size=3).map(tuple),
@@ -139,6 +187,22 @@ VGG = MechanismCase(
 INVERTED_RESIDUAL = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
     component=InvertedResidual,
+    letters=lambda component, place: (
+        kernel_of_grid(component, place)
+        | {
+            "N'": strided(component, place),
+            "H": (h := hidden_units(component, place.dim)),
+            "w": h,
+            "w'": round(place.dim * (component.squeeze or 0)),
+        }
+    ),
+    letters_of_reads=lambda component, place: {"N": strided(component, place)},
+    flags={
+        "ratio hidden": "all but add project_norm squeeze_act",
+        "size": "^conv",
+        "stride": "^act ^conv ^norm add pool project_conv project_norm scale",
+        "squeeze": "conv1 conv2 gate pool scale squeeze_act",
+    },
     examples=(
         InvertedResidual(),
         InvertedResidual(ratio=2, stride=2),
@@ -171,6 +235,8 @@ ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
 
 CONV_MLP = MechanismCase(
     component=ConvMlp,
+    letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
+    flags={"ratio hidden": "all", "act": "^act", "hidden_act": "hidden_act"},
     examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
     components=st.builds(
         ConvMlp,
@@ -188,8 +254,9 @@ CONV_MLP = MechanismCase(
 
 DEPTHWISE_CONV = MechanismCase(
     component=DepthwiseConv,
+    letters=kernel_of_grid,
     examples=(DepthwiseConv(), DepthwiseConv(size=1), DepthwiseConv(size=5)),
-    components=st.builds(DepthwiseConv, size=ODD),
+    components=any_of(DepthwiseConv),
     growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     fused=False,
@@ -200,6 +267,7 @@ DEPTHWISE_CONV = MechanismCase(
 
 CONVNEXT = MechanismCase(
     component=ConvNext,
+    letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     examples=(ConvNext(), ConvNext(size=3, norm="none", act="silu"), ConvNext(size=1, hidden=5), ConvNext(size=5)),
     components=st.builds(
         ConvNext,
@@ -217,8 +285,10 @@ CONVNEXT = MechanismCase(
 
 CONV_MODULE = MechanismCase(
     component=ConvModule,
+    letters=kernel_of_grid,
+    flags={"size": "depthwise"},
     examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
-    components=st.builds(ConvModule, size=st.integers(1, 40)),
+    components=any_of(ConvModule),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     # Large enough for a whole kernel inside.
@@ -227,26 +297,28 @@ CONV_MODULE = MechanismCase(
 )
 
 
-@st.composite
-def any_conv_attention(draw: st.DrawFn) -> ConvAttention:
-    half = draw(st.integers(0, 3))
-    return ConvAttention(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        size=2 * half + 1,
-        kv_stride=draw(st.integers(1, half + 1)),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 CONV_ATTENTION = MechanismCase(
     component=ConvAttention,
+    letters=lambda component, place: (
+        kernel_of_grid(component, place)
+        | {
+            "N": place.grid.tokens,
+            "e": place.grid.special,
+            "M": prod(ceil_div(side, component.kv_stride) for side in place.grid.sides),
+        }
+        | {"R": component.kv_stride}
+    ),
+    flags={
+        "head_dim": "linear out scale scores sum",
+        "projection_bias": "linear out",
+        "kv_stride": "all but out q_conv q_join q_linear q_norm scale",
+    },
     examples=(
         ConvAttention(heads=2),
         ConvAttention(heads=1, head_dim=5, kv_stride=1, projection_bias=False),
         ConvAttention(heads=3, size=5, kv_stride=3),
     ),
-    components=any_conv_attention(),
+    components=any_of(ConvAttention),
     # Whole strides of both, 2 and 3.
     growth=lambda component: (Grid((6,)), Grid((12,))),
     grids=(*(grid for grid in GRIDS if grid.tokens < 100), *GRIDS_WITH_EXTRA, VOLUME),
@@ -256,10 +328,11 @@ CONV_ATTENTION = MechanismCase(
 
 BYTENET = MechanismCase(
     component=ByteNet,
+    letters=kernel_of_grid,
+    flags={"size": "conv pad", "causal": "pad"},
+    cached=((ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),),
     examples=(ByteNet(), ByteNet(size=3, dilation=4, causal=True), ByteNet(size=5, dilation=2), ByteNet(size=1)),
-    components=st.builds(
-        ByteNet, size=st.integers(0, 4).map(lambda half: 2 * half + 1), dilation=st.integers(1, 5), causal=st.booleans()
-    ),
+    components=any_of(ByteNet),
     growth=conv_growth,
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
@@ -273,8 +346,10 @@ BYTENET = MechanismCase(
 
 AVERAGE_POOL = MechanismCase(
     component=AveragePool,
+    letters=kernel_of_grid,
+    flags={"size": "pool"},
     examples=(AveragePool(), AveragePool(size=5)),
-    components=st.builds(AveragePool, size=st.integers(1, 6).map(lambda half: 2 * half + 1)),
+    components=any_of(AveragePool),
     # Large enough for a whole kernel inside.
     growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
     grids=(*GRIDS, Grid((5, 5, 6))),
@@ -287,10 +362,9 @@ AVERAGE_POOL = MechanismCase(
 
 TOKEN_MLP = MechanismCase(
     component=TokenMlp,
+    letters=lambda component, place: {"k": component.hidden},
     examples=(TokenMlp(hidden=4), TokenMlp(hidden=1, act="silu"), TokenMlp(hidden=7, bias=False)),
-    components=st.builds(
-        TokenMlp, hidden=st.integers(1, 99), act=st.sampled_from(["gelu", "silu"]), bias=st.booleans()
-    ),
+    components=any_of(TokenMlp),
     fused=False,
     per_token=False,
 )
@@ -298,6 +372,8 @@ TOKEN_MLP = MechanismCase(
 
 GMLP = MechanismCase(
     component=Gmlp,
+    letters=of_hidden,
+    flags={"ratio hidden": "all"},
     examples=(Gmlp(), Gmlp(ratio=1, norm="none"), Gmlp(hidden=4), Gmlp(hidden=10, act="silu")),
     components=st.one_of(
         st.builds(Gmlp, ratio=st.sampled_from([1, 2, 6]), act=st.sampled_from(["gelu", "silu"])),
@@ -310,7 +386,7 @@ GMLP = MechanismCase(
 TOKEN_LINEAR = MechanismCase(
     component=TokenLinear,
     examples=(TokenLinear(), TokenLinear(bias=False)),
-    components=st.builds(TokenLinear, bias=st.booleans()),
+    components=any_of(TokenLinear),
     fused=False,
     per_token=False,
 )

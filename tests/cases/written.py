@@ -1,11 +1,13 @@
-"""What the letters of docstrings' tables stand for, kind by kind: by plain arithmetic out of fields and places."""
+"""What the letters of docstrings' tables stand for: those of layers, and those that the place and heads define."""
 
 from collections.abc import Callable, Mapping
-from math import isqrt, prod
+from math import prod
 from typing import Any
 
 import msgspec
 
+from cases import CASES
+from cases.base import Letters, ceil_div, hidden_units, local_relation, of_hidden
 from xfcost.formulas.component import Component, Place
 from xfcost.layers.feed_forward import Dense, Geglu, Mlp, Swiglu
 from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
@@ -15,216 +17,23 @@ from xfcost.layers.stage_entries import PatchMerging, PoolingAttention
 from xfcost.layers.stems import ConvEmbed, Patch, Projection
 from xfcost.layers.tokens import AxisPosition, MemoryTokens, Position, Token, TokenType
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
-from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, DepthwiseConv
-from xfcost.mechanisms.deformable import Deformable
-from xfcost.mechanisms.full import ClassAttention, Cross, Full, Mla
-from xfcost.mechanisms.funnel import Funnel
-from xfcost.mechanisms.hyena import Hyena
-from xfcost.mechanisms.kernel import Kernel
-from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Unfolded
-from xfcost.mechanisms.low_rank import Inducing, LowRank, Nystrom
-from xfcost.mechanisms.mamba import Mamba, Mamba2
-from xfcost.mechanisms.non_local import NonLocal, Sagan
-from xfcost.mechanisms.pooling import Pooling, WindowPooling, decomposed_bias
+from xfcost.mechanisms.local_attention import LocalRelation
+from xfcost.mechanisms.pooling import Pooling, decomposed_bias
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Rnn, Sum, first_state
-from xfcost.mechanisms.relative import Compressive, Relative
-from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg, squeezed
-from xfcost.mechanisms.retention import Retention, RwkvChannel
-from xfcost.mechanisms.routing import Routing
-from xfcost.mechanisms.sliding import GlobalLocal, Sliding
-from xfcost.mechanisms.sorting import Lsh, Sinkhorn
-from xfcost.mechanisms.sparse import Sparse
-from xfcost.mechanisms.spatial_reduction import Compressed, ConvAttention, SpatialReduction
-from xfcost.mechanisms.synthesizer import Synthesizer
-from xfcost.mechanisms.token_mixing import Gmlp, TokenMlp
-from xfcost.mechanisms.window import Axial, Window, log_cpb, scaled_cosine
-
-Letters = dict[str, Any]
-
-
-def ceil_div(number: int, divisor: int) -> int:
-    """⌈number/divisor⌉."""
-    return -(-number // divisor)
-
-
-def whole(number: int, part: int) -> int:
-    """The least multiple of `part` that is no less than `number`."""
-    return ceil_div(number, part) * part
-
-
-def _hidden(component: Any, width: int) -> int:
-    """H: as given, or `ratio`·d, or 8d/3 of gated units."""
-    return component.hidden or (round(component.ratio * width) if hasattr(component, "ratio") else 8 * width // 3)
-
-
-def _of_hidden(component: Any, place: Place) -> Letters:
-    return {"H": _hidden(component, place.dim), "β": int(getattr(component, "bias", True))}
+from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.residual_blocks import Bottleneck, ConvNext, InvertedResidual, squeezed
+from xfcost.mechanisms.window import Window, log_cpb, scaled_cosine
 
 
 def _moe(component: Any, place: Place) -> Letters:
     tokens, active, experts = place.grid.total, component.active, component.experts
-    hidden = _hidden(component.expert, place.dim)
-    letters = _of_hidden(component.expert, place) | {"E": experts, "A": active, "T": tokens * active}
+    hidden = hidden_units(component.expert, place.dim)
+    letters = of_hidden(component.expert, place) | {"E": experts, "A": active, "T": tokens * active}
     if component.capacity:
         letters["T"] = experts * ceil_div(round(100 * component.capacity) * active * tokens, 100 * experts)
     if component.shared:
         letters["H_s"] = component.shared.count * (component.shared.hidden or hidden)
     return letters | ({"G": component.groups.count} if component.groups else {})
-
-
-def _value_width(component: Any, place: Place) -> Letters:
-    return {"d_v": component.value_dim or component.head_dim or place.dim // component.heads}
-
-
-def _window(component: Any, place: Place) -> Letters:
-    sides = [min(component.size, side) for side in place.grid.sides]
-    biased = component.projection_bias if component.output_bias is None else component.output_bias
-    windows = prod(ceil_div(side, window) for side, window in zip(place.grid.sides, sides, strict=True))
-    return {
-        "d_k": place.dim // component.heads, "P": windows, "T": prod(sides), "β_o": int(biased),
-        "R": prod(2 * side - 1 for side in sides), "r": len(sides),
-    }  # fmt: skip
-
-
-def _blockwise(component: Any, place: Place) -> Letters:
-    if isinstance(component.block, int):
-        groups = ceil_div(place.grid.total, component.block)
-        return {"b": component.block, "m": component.before + component.after, "G": groups}
-    rows, columns = component.block
-    keys = (rows + component.above + component.below) * (columns + 2 * component.beside)
-    groups = prod(map(ceil_div, place.grid.sides, component.block))
-    return {"b": rows * columns, "m": keys - rows * columns, "G": groups}
-
-
-def _relative(component: Any, place: Place) -> Letters:
-    n, m = place.grid.total, component.memory + getattr(component, "compressed_memory", 0)
-    return {"n": n, "m": m, "T": n + m if component.causal else 2 * n + m - 1}
-
-
-def _lsh(component: Any, place: Place) -> Letters:
-    n, chunk = place.grid.total, component.bucket
-    padded = n if n <= chunk else whole(n, chunk)
-    buckets = component.buckets or 2 * padded // chunk
-    return {"R": component.rounds, "c": chunk, "P": padded, "b": sum(buckets) if isinstance(buckets, list) else buckets}
-
-
-def _kernel(component: Any, place: Place) -> Letters:
-    n = place.grid.total
-    chunk = min(component.chunk or 64, n)
-    chunked = component.causal and component.form in (None, "chunked")
-    m = getattr(component.features, "count", None) or (component.head_dim or place.dim // component.heads)
-    return {"m": m, "c": chunk, "P": whole(n, chunk) if chunked else n}
-
-
-def _routing(component: Any, place: Place) -> Letters:
-    n, local, causal = place.grid.total, component.local_heads, bool(component.causal)
-    clusters, window = component.clusters, component.window and min(component.window, n)
-    clusters = clusters or (ceil_div(n, window) if window else isqrt(n))
-    block = component.local_window or component.window or 1
-    return {
-        "H": component.heads - local, "H_l": local, "k": clusters, "w": window or ceil_div(n, clusters),
-        "m": max(component.memory_keys, int(causal and not component.shared_qk)),
-        "b": block, "G": ceil_div(n, block), "t": 2 if causal else 3,
-    }  # fmt: skip
-
-
-def _funnel(component: Any, place: Place) -> Letters:
-    n, shortest = place.grid.total, 2 if component.separate_cls else 1
-    pooled = component.stride > 1 and n > shortest
-    copied = int(component.separate_cls and not component.truncate_seq)
-    p = n if component.stride == 1 else max(ceil_div(n + copied, 2), min(n, shortest))
-    m = n if component.pool_q_only else p
-    return {"P": p, "M": m, "T": m + (2 if pooled and component.pool_q_only else 1) * p}
-
-
-def _synthesizer(component: Any, place: Place) -> Letters:
-    n = place.grid.total
-    a = component.factor or max(each for each in range(1, isqrt(n) + 1) if n % each == 0)
-    return {"a": a, "c": n // a, "k": component.rank or 8}
-
-
-def _sparse(component: Any, place: Place) -> Letters:
-    stride, cells = component.stride, component.summary
-    blocks = ceil_div(place.grid.total, stride)
-    near = 1 if component.pattern == "fixed" else 2 if component.causal else 3
-    return {
-        "P": blocks * stride, "m": near * stride, "n": blocks * (cells or 1),
-        "H": component.heads // (2 if component.integration == "heads" else 1),
-        "d_q": component.key_dim or component.head_dim or place.dim // component.heads,
-    }  # fmt: skip
-
-
-def _pooled_keys(component: Any, place: Place) -> Letters:
-    rank = len(place.grid.sides)
-    return {"M": prod(side // component.pool for side in place.grid.sides), "k": component.pool**rank}
-
-
-def _kernel_of_grid(component: Any, place: Place) -> Letters:
-    letters = {"W": component.size, "r": len(place.grid.sides)}
-    if isinstance(heads := getattr(component, "heads", None), int):
-        letters["d_k"] = getattr(component, "head_dim", None) or place.dim // heads
-    return letters
-
-
-def strided(component: Any, place: Place) -> int:
-    """How many tokens leave."""
-    return prod(ceil_div(side, component.stride) for side in place.grid.sides)
-
-
-def _bottleneck(component: Any, place: Place) -> Letters:
-    width = component.width or place.out_dim // (component.expansion or 4)
-    left = strided(component, place)
-    return {
-        "r": len(place.grid.sides), "N'": left, "n": left if component.stride_on == "1x1" else place.grid.total,
-        "w": width, "w'": round(place.dim * (component.squeeze or 0)),
-        "g": width // component.group_width if component.group_width else component.groups or 1,
-    }  # fmt: skip
-
-
-def _local_relation(component: Any, place: Place) -> Letters:
-    groups = ceil_div(place.dim, component.share)
-    return {
-        "r": len(place.grid.sides), "W": component.size, "N'": strided(component, place),
-        "g": groups, "m": component.share, "u": max(1, groups // 2),
-        "P": prod(side + component.size - 1 for side in place.grid.sides),
-    }  # fmt: skip
-
-
-def _recurrent(gates: int, states: int = 1) -> Callable[[Any, Place], Letters]:
-    def letters(component: Any, place: Place) -> Letters:
-        units = component.hidden or place.out_dim // (2 if component.bidirectional else 1)
-        attend = (
-            {"k": component.attend.hidden, "E": place.memory_dim, "β'": int(component.attend.bias)}
-            if component.attend
-            else {}
-        )
-        readout = getattr(component.readout, "hidden", 0)
-        return {"g": gates, "h": units, "s": states * units, "l": readout} | attend
-
-    return letters
-
-
-def _retention(component: Any, place: Place) -> Letters:
-    n = place.grid.total
-    chunk = min(component.chunk or 64, n)
-    return {"v": component.value_dim or 2 * place.dim, "c": chunk, "P'": whole(n, chunk)}
-
-
-def _pooling(component: Any, place: Place) -> Letters:
-    sides, width, window = place.grid.sides, component.out_width or place.dim, getattr(component, "window", None)
-    queries = [ceil_div(side, component.q_stride) for side in sides]
-    keys = [ceil_div(side, component.kv_stride) for side in sides]
-    groups, q, k = 1, queries, keys
-    if window:
-        q, k = [window // component.q_stride] * len(sides), [window // component.kv_stride] * len(sides)
-        groups = prod(map(ceil_div, queries, q))
-    return {
-        "d'": width, "d_k": component.head_dim or width // component.heads, "e": place.grid.special,
-        "P": prod(queries), "M": prod(keys), "k_q": component.q_size ** len(sides),
-        "k": component.kv_size ** len(sides), "G": groups, "T": prod(q), "S": prod(k), "Q": prod(q), "K": sum(k),
-        "R": sum(2 * max(each) - 1 for each in zip(q, k, strict=True)),
-    }  # fmt: skip
 
 
 def _conv_embed(component: Any, place: Place) -> Letters:
@@ -237,126 +46,14 @@ def _conv_embed(component: Any, place: Place) -> Letters:
 
 
 LETTERS: dict[type[Component], Callable[[Any, Place], Letters]] = {
-    Full: lambda component, place: _value_width(component, place) | {
-        "h_kv": component.kv_heads or component.heads,
-        "k": component.bias.count if component.bias else 0,
-        "β_o": int(component.projection_bias if component.output_bias is None else component.output_bias),
-    },
-    Cross: lambda component, place: _value_width(component, place) | {"d'": place.memory_dim},
-    Mla: lambda component, place: _value_width(component, place) | {
-        "d_h": component.head_dim or place.dim // component.heads, "d_r": component.rope_dim,
-        "c": component.kv_rank, "c_q": component.q_rank or 0,
-    },
-    ClassAttention: lambda component, place: {"E": place.grid.special},
-    Mlp: lambda component, place: _of_hidden(component, place) | {
+    Mlp: lambda component, place: of_hidden(component, place) | {
         "N": place.grid.special if component.tokens == "class_token" else place.grid.total,
         "d'": component.out_width or place.dim,
     },
-    Swiglu: _of_hidden,
-    Geglu: _of_hidden,
+    Swiglu: of_hidden,
+    Geglu: of_hidden,
     Moe: _moe,
-    Window: _window,
-    Axial: lambda component, place: {
-        **dict(zip("WHZ", reversed(place.grid.sides), strict=False)),
-        "L": place.grid.sides[-1 - ["row", "column", "depth", "all"].index(component.axis) % len(place.grid.sides)],
-    },
-    Sliding: lambda component, place: {
-        "h_kv": component.kv_heads or component.heads, "s": component.window // 2, "δ": component.dilation,
-        "g": component.global_tokens, "P": whole(place.grid.total, component.window * component.dilation),
-    },
-    GlobalLocal: lambda component, place: {
-        "g": place.grid.special, "n": place.grid.tokens, "b": component.radius + 1,
-        "P": whole(place.grid.tokens, component.radius + 1),
-    },
-    BlockSparse: lambda component, place: {
-        "b": component.block, "r": component.random_blocks, "u": ceil_div(place.grid.total, component.block),
-        "P": place.grid.total if place.grid.total <= (5 + 2 * component.random_blocks) * component.block
-        else whole(place.grid.total, component.block),
-    },
-    Blockwise: _blockwise,
-    Relative: _relative,
-    Compressive: lambda component, place: _relative(component, place) | {"c": component.compression},
-    Deformable: lambda component, place: {"k": component.points, "L": len(place.grid.levels or [0])},
-    Lsh: _lsh,
-    Sinkhorn: lambda component, place: {
-        "b": component.block, "I": component.iterations, "u": (u := ceil_div(place.grid.total, component.block)),
-        "P": u * component.block, "v": u + bool(component.causal), "t": min(component.sortcut or u, u),
-    },
-    Kernel: _kernel,
-    LowRank: lambda component, place: {"k": component.rank},
-    Nystrom: lambda component, place: {
-        "m": component.landmarks, "I": component.iterations, "w": component.conv or 0,
-        "P": whole(place.grid.total, component.landmarks) if place.grid.total > component.landmarks
-        else place.grid.total,
-    },
-    Inducing: lambda component, place: {"k": component.points},
-    Routing: _routing,
-    Compressed: lambda component, place: {
-        "M": ceil_div(place.grid.total, component.compression), "κ": component.kernel or component.compression,
-        "g": component.groups, "t": int(component.null_key),
-    },
-    Funnel: _funnel,
-    Synthesizer: _synthesizer,
-    Sparse: _sparse,
-    NonLocal: lambda component, place: _pooled_keys(component, place) | {"d'": component.width or place.dim // 2},
-    Sagan: lambda component, place: _pooled_keys(component, place) | {
-        "r": component.reduction, "s": component.value_reduction,
-    },
-    TokenMlp: lambda component, place: {"k": component.hidden},
-    Gmlp: _of_hidden,
-    AveragePool: _kernel_of_grid,
-    DepthwiseConv: _kernel_of_grid,
-    ConvModule: _kernel_of_grid,
-    ByteNet: _kernel_of_grid,
-    ConvMlp: lambda component, place: _kernel_of_grid(component, place) | _of_hidden(component, place),
-    ConvNext: lambda component, place: _kernel_of_grid(component, place) | _of_hidden(component, place),
-    Conv: lambda component, place: _kernel_of_grid(component, place) | {
-        "o": place.out_dim * (2 if component.act == "glu" else 1),
-    },
-    SpatialReduction: lambda component, place: {
-        "r": len(place.grid.sides), "R": component.reduction,
-        "M": component.pooled ** len(place.grid.sides) if component.pooled
-        else prod(side // component.reduction for side in place.grid.sides),
-    },
-    ConvAttention: lambda component, place: _kernel_of_grid(component, place) | {
-        "N": place.grid.tokens, "e": place.grid.special,
-        "M": prod(ceil_div(side, component.kv_stride) for side in place.grid.sides),
-    },
-    Bottleneck: _bottleneck,
-    Basic: lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place)},
-    InvertedResidual: lambda component, place: _kernel_of_grid(component, place) | {
-        "N'": strided(component, place), "H": (h := _hidden(component, place.dim)), "w": h,
-        "w'": round(place.dim * (component.squeeze or 0)),
-    },
-    Vgg: lambda component, place: {
-        "r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides),
-    },
-    LocalAttention: lambda component, place: _kernel_of_grid(component, place) | {
-        "P": prod(side + component.size - 1 for side in place.grid.sides),
-    },
-    LocalRelation: _local_relation,
-    LocalRelationEmbed: _local_relation,
-    Unfolded: lambda component, place: {"r": len(place.grid.sides), "P": component.patch},
-    Rnn: _recurrent(1),
-    Lstm: _recurrent(4, 2),
-    Gru: _recurrent(3),
-    Mamba: lambda component, place: {
-        "E": component.expand, "S": component.state, "W": component.conv,
-        "R": component.rank or ceil_div(place.dim, 16),
-    },
-    Mamba2: lambda component, place: {
-        "E": component.expand, "S": component.state, "W": component.conv, "G": component.groups,
-        "h": component.expand * place.dim // component.head_dim, "Q": component.chunk,
-        "C": ceil_div(place.grid.total, component.chunk), "P'": whole(place.grid.total, component.chunk),
-    },
-    RwkvChannel: lambda component, place: {"H": component.hidden or 4 * place.dim},
-    Retention: _retention,
-    Hyena: lambda component, place: {
-        "o": component.order, "W": component.conv, "K": component.features, "F": component.filter_hidden,
-        "L": component.filter_layers,
-    },
-    Pooling: _pooling,
-    WindowPooling: _pooling,
+    LocalRelationEmbed: local_relation,
     Patch: lambda component, place: {
         "P": component.size, "C": place.dim, "d": place.out_dim,
         "N": prod(side // component.size for side in place.grid.sides),
@@ -435,5 +132,6 @@ def letters_of(component: Any, place: Place) -> Letters:
         letters |= {"M": place.memory.total}
     if place.vocabulary:
         letters |= {"V": place.vocabulary}
-    special = LETTERS.get(type(component))
+    case = CASES.get(type(component))
+    special = case.letters if case else LETTERS.get(type(component))
     return letters | (special(component, place) if special else {})

@@ -224,6 +224,32 @@ def mamba2(options: Options, place: Place, weights: Weights, x: Tensor) -> Tenso
     return linear(weights.out_proj, torch.cat(parts, -1) * weights.norm.weight)
 
 
+def gated_delta(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """Gated DeltaNet (Yang et al. 2024, equation 10), token by token: a state that is multiplied by a matrix."""
+    heads, key_heads = options.heads, options.key_heads or options.heads
+    wide = options.head_dim or place.dim // heads
+    value, keys = options.value_dim or wide, key_heads * wide
+    qkv, z = linear(weights.in_proj, x).split([2 * keys + heads * value, heads * value], -1)
+    beta, a = linear(weights.gates_proj, x).chunk(2, -1)
+    qkv = silu(convolved(qkv, (place.total,), weights.conv, groups=qkv.shape[-1], causal=True))
+    alpha = (-weights.decay.log.exp() * (1 + (a + weights.rates.bias).exp()).log()).exp()
+    answers = []
+    for head in range(heads):
+        at, state, tokens = head * key_heads // heads * wide, torch.zeros(len(x), wide, value, dtype=x.dtype), []
+        for token in range(place.total):
+            q, k = (qkv[:, token, start + at : start + at + wide, None] for start in (0, keys))
+            q, k = (part / (part.square().sum(1, keepdim=True) + 1e-6).sqrt() for part in (q, k))
+            v = qkv[:, token, None, 2 * keys + head * value : 2 * keys + (head + 1) * value]
+            rate = sigmoid(beta[:, token, head, None, None])
+            erased = torch.eye(wide, dtype=x.dtype) - rate * (k * k.mT)
+            state = alpha[:, token, head, None, None] * (erased @ state) + rate * k * v
+            tokens.append((state * q).sum(1) / math.sqrt(wide))
+        y = torch.stack(tokens, 1)
+        y = y / (y.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weights.norm.weight
+        answers.append(y * silu(z[..., head * value : (head + 1) * value]))
+    return linear(weights.out_proj, torch.cat(answers, -1))
+
+
 def retention(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """Retention in its three forms (Sun et al. 2023, equations 5 and 8): one plain quadratic sum.
 

@@ -15,6 +15,7 @@ from xfcost.formulas.component import (
     Mixer,
     MultiHead,
     Number,
+    PaddingNote,
     Place,
     divisors_text,
     tag_of,
@@ -196,6 +197,15 @@ def pairs_in_chunks(tokens: Number, chunks: Number, size: Number) -> Number:
     """The pairs of a token with itself and with the earlier ones of its chunk, without padding."""
     last = tokens - (chunks - 1) * size
     return (chunks - 1) * (size * (size + 1) // 2) + last * (last + 1) // 2
+
+
+def padding_of_chunks(tokens: Number, chunks: Number, size: Number) -> Iterator[str]:
+    """The note that tokens are padded to whole chunks, where they are."""
+    if more := chunks * size - tokens:
+        yield PaddingNote(
+            f"{tokens:,} tokens padded to {chunks:,} chunks of {size}: "
+            f"{more:,} padding tokens are computed, and counted"
+        )
 
 
 # Facts of rows that many mechanisms state ─────────────────────────────────────────────────────────────────────────────

@@ -59,6 +59,11 @@ class Matrix(NamedTuple):
     statistics: Number = 0
     """Log-sum-exps of a fused kernel, float32 or wider; alive while it runs, and saved."""
 
+    def joined(self, other: Matrix) -> Matrix:
+        """This one and another that the same operation makes, one after the other."""
+        sums = (own + more for own, more in zip(self, other, strict=True))
+        return Matrix(*sums)._replace(alive=max(self.alive, other.alive))
+
     def batched(self, batch: int) -> Matrix:
         """The matrix of `batch` samples."""
         return Matrix(*(quantity * batch for quantity in self))
@@ -74,11 +79,6 @@ class Matrix(NamedTuple):
     def kept(self, element: int) -> Number:
         """The same, in letters where its entries are."""
         return self.saved * element + self.statistics * max(_STATISTIC, element)
-
-
-def matrix(entries: Number, beside: Number = 0, *, saved: bool = False) -> Matrix:
-    """A matrix of `entries`, with `beside` entries of other matrices alive; `saved` for the backward pass or not."""
-    return Matrix(entries, entries + beside, entries if saved else 0)
 
 
 class AttentionMemory(NamedTuple):

@@ -60,6 +60,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "bytenet": "conv:ByteNet",
         "mamba": "mamba:Mamba",
         "mamba2": "mamba:Mamba2",
+        "gated_delta": "gated_delta:GatedDelta",
         "rwkv_time": "retention:RwkvTime",
         "rwkv_channel": "retention:RwkvChannel",
         "retention": "retention:Retention",

@@ -52,7 +52,6 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     short_name = "Blockwise attention"
 
     titles: ClassVar[Mapping[str, str]] = {
-        "memory_blocks": "Pad keys and values, cut memory blocks",
         "merge": "Join blocks, crop",
         "query_blocks": "Pad queries, cut into blocks",
     }

@@ -124,7 +124,6 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
 
     titles: ClassVar[Mapping[str, str]] = {
         **ConvolutionMixer.titles,
-        "depthwise": "Depthwise convolution",
         "pointwise": "Pointwise convolution",
     }
 
@@ -321,7 +320,6 @@ class ConvModule(KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
 
     titles: ClassVar[Mapping[str, str]] = {
         "pointwise1": "Pointwise convolution, twice as wide",
-        "depthwise": "Depthwise convolution",
         "act": "Swish",
         "pointwise2": "Pointwise convolution",
     }

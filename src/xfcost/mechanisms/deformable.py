@@ -17,7 +17,6 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
 )
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, softmax
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
@@ -86,10 +85,9 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
         value = t.linear("value", x, self.inner(place.dim), bias=bias).unflatten(-1, (heads, -1))
         offsets = t.linear("offsets", x, _AXES * heads * points, bias=bias)
         weighed = heads * n * points
-        counted: dict[str, Any] = {"attention_entries": weighed, "matrix": matrix(weighed), "heads": heads}
+        counted: dict[str, Any] = {"attention_entries": weighed, "matrix": True, "heads": heads}
         weights = t.linear("weights", x, heads * points, bias=bias, **counted).unflatten(-1, (heads, -1))
-        kept = matrix(weighed, weighed, saved=True)
-        weights = t.leaf("normalize", softmax, weights, matrix=kept, heads=heads)
+        weights = t.leaf("normalize", softmax, weights, matrix=True, heads=heads)
         around = t.leaf(
             "sample", sampled, self._places(t, offsets, maps, n), value, options={"maps": maps}, mixing="local",
             reads=f"{_CELLS * len(maps)}·k", reads_tokens=_CELLS * points, content_dependent=True, heads=heads,

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Place
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.program import relative
 from xfcost.program.attention import attend, join_heads, split_heads
@@ -133,14 +132,12 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         q = t.linear("q", pooled, inner, bias=False)
         k, v = t.linear("kv", x if self.pool_q_only else pooled, 2 * inner, bias=biased).chunk(2, -1)
         content = with_vector(t, "content_bias", q)
-        bias = self._position_bias(t, q, self._encodings(t, x, grid), keys=k.shape[1], fused=place.fused, grid=grid)
-        entries, by_distance = (self.heads * q.shape[1] * columns for columns in (k.shape[1], self.encodings(grid)))
+        bias = self._position_bias(t, q, self._encodings(t, x, grid), keys=k.shape[1], grid=grid)
         parts = (split_heads(part, self.heads) for part in (content, k, v))
         y = attend(
             t, *parts, fused=place.fused, mixing={"mixing": "global", "reads": self._keys_in_letters}, bias=bias,
             # a pooled key stands for two tokens: entries are no pairs of tokens then
             pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
-            other_entries=entries if self._has_terms else by_distance,
         )  # fmt: skip
         return t.linear("out", join_heads(y), place.dim, bias=biased)
 
@@ -177,32 +174,20 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             return t.leaf(name, itself, x, **facts)
         return t.leaf(name, pooled_pairs, x, options=options, **facts)
 
-    @property
-    def _has_terms(self) -> bool:
-        """Is anything done to the position scores behind their shift?"""
-        return self.token_types or self.separate_cls
-
-    def _position_bias(
-        self, t: Operations, q: Tensor, encodings: Tensor, *, keys: Number, grid: Grid, fused: bool
-    ) -> Tensor:  # fmt: skip
+    def _position_bias(self, t: Operations, q: Tensor, encodings: Tensor, *, keys: Number, grid: Grid) -> Tensor:
         """The position scores; token types are added to them, and [CLS] is masked: (B, P, I) -> (B, H, P, M)."""
-        h, queries, reads = self.heads, q.shape[1], self._keys_in_letters
-        bias = position_scores(
-            t, q, encodings, keys=keys, heads=h, reads=reads, step=self.shift(grid), spare=self.shift(grid),
-            kept=fused and not self._has_terms,
-        )  # fmt: skip
+        reads, shift = self._keys_in_letters, self.shift(grid)
+        bias = position_scores(t, q, encodings, keys=keys, heads=self.heads, reads=reads, step=shift, spare=shift)
         facts: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
-        entries, others = h * queries * keys, h * queries * encodings.shape[1]
         if self.token_types:
-            picked = self._types(t, q, keys, matrix(entries, others), facts)
-            summed = matrix(entries, others + entries, saved=fused and not self.separate_cls)
-            bias, others = t.leaf("type_add", added, bias, picked, matrix=summed, **facts), entries
+            picked = self._types(t, q, keys, facts)
+            bias = t.leaf("type_add", added, bias, picked, matrix=True, **facts)
             del picked
         if self.separate_cls:
-            bias = t.leaf("cls_mask", without_cls, bias, matrix=matrix(entries, others, saved=fused), **facts)
+            bias = t.leaf("cls_mask", without_cls, bias, matrix=True, **facts)
         return bias
 
-    def _types(self, t: Operations, q: Tensor, keys: Number, alive: Matrix, facts: Mapping[str, Any]) -> Tensor:
+    def _types(self, t: Operations, q: Tensor, keys: Number, facts: Mapping[str, Any]) -> Tensor:
         """The scores of the tokens' types: (B, P, I) -> (B, H, P, M)."""
         inner, h = q.shape[-1], self.heads
         q = with_vector(t, "type_bias", q)
@@ -211,7 +196,8 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             "types", scores_of_types, q, options={"heads": h}, weights=(Weight((2, inner)),),
             weight_matrices=(WeightMatrix(inner, 2),),
         )  # fmt: skip
-        counted = {"attention_entries": alive.entries, "heads": h, "matrix": alive, "content_dependent": True}
+        entries = h * q.shape[1] * keys
+        counted = {"attention_entries": entries, "heads": h, "matrix": True, "content_dependent": True}
         return t.leaf("type_pick", of_each_pair, scores, options={"keys": keys}, **counted, **facts)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -55,7 +55,6 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         "gate": "Gates",
         "long_conv": "Long convolutions by FFT",
         "skip": "Skip D∘v",
-        "out_proj": "Output projection",
     }
 
     order: Annotated[int, msgspec.Meta(ge=2, le=64), Letter("o")] = 2

@@ -24,7 +24,6 @@ from xfcost.formulas.mixers import (
     pairs_in_chunks,
     static_weights,
 )
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.functions import added, joined, multiplied, padded, product, scores, state_of
 from xfcost.program.leaves import Weight
@@ -107,10 +106,8 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
     default_chunk = 64
     decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
-        "add": "Add what the chunk gives",
         "divide": "Divide by the normaliser",
         "k_features": "Features of the keys φ(K)",
-        "pad": "Pad to whole chunks",
         "prefix_sum": "States of all earlier chunks",
         "project": "Random projections of queries and keys",
         "q_features": "Features of the queries φ(Q)",
@@ -226,9 +223,9 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
         q, k, v = parts
         n, chunks, size = sizes
         entries, static = chunks * self.heads * size * size, static_weights(mixing)
-        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries), "heads": self.heads}
+        facts = mixing | {"attention_entries": entries, "matrix": True, "heads": self.heads}
         x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol="QKᵀ", **facts)
-        x = t.leaf("mask", masked, x, matrix=matrix(entries, entries, saved=True), symbol="mask", **static)
+        x = t.leaf("mask", masked, x, matrix=True, symbol="mask", **static)
         y = t.leaf("weighted_sum", product, x, v, symbol="AV", **mixing)
         return y, t.leaf("normaliser", row_sum, x, options={"epsilon": epsilon}, title="Sum of the products", **static)
 

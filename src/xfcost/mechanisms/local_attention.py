@@ -29,7 +29,6 @@ from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.mixers import NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import attend, join_heads, softmax, split_heads
 from xfcost.program.convolution import in_rows, on_grid, pool
 from xfcost.program.functions import added
@@ -228,8 +227,6 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         return Observed(left_out=dict.fromkeys(("positions", "add_positions"), table))
 
     titles: ClassVar[Mapping[str, str]] = {
-        "gather_keys": "Gather the windows' keys",
-        "gather_values": "Gather the windows' values",
         "positions": "Embeddings of offsets",
         "add_positions": "Add positions to keys",
     }
@@ -338,11 +335,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     titles: ClassVar[Mapping[str, str]] = {
         "q": "Queries, one number per group",
         "k": "Keys, one number per group",
-        "gather_keys": "Gather the windows' keys",
-        "gather_values": "Gather the windows' values",
         "scores": "Similarities -(q - k)²",
         "mask": "Mask over the border",
-        "add_prior": "Add the geometry prior",
         "out": "Output projection",
     }
 
@@ -360,17 +354,17 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         """softmax(-(q - k)² + prior): (B, P, G), (B, P, G, W^r) -> (B, P, G, W^r)."""
         windows, groups = self.windows(place.grid), self.groups(place.dim)
         entries, local = groups * windows.out.tokens * windows.places, windows.mixing
-        later, content = matrix(entries, entries), local | {"content_dependent": True}
-        facts: dict[str, Any] = {"attention_entries": entries, "matrix": matrix(entries), "heads": groups}
+        later: dict[str, Any] = local | {"matrix": True}
+        content = later | {"content_dependent": True}
+        facts: dict[str, Any] = {"attention_entries": entries, "heads": groups}
         facts |= {"pairs": windows.pairs(), "symbol": "QKᵀ"}
         x = t.leaf("scores", similarities, q, k, **facts, **content)
         over = Worked("windows:over_border", {"windows": windows})
         border = Weight((windows.out.tokens, 1, windows.places), over, learns=False)
-        x = t.leaf("mask", without_keys, x, weights=(border,), matrix=later, symbol="mask", **local)
+        x = t.leaf("mask", without_keys, x, weights=(border,), symbol="mask", **later)
         prior = self._prior(t.part("prior"), windows, x)
-        y = t.leaf("add_prior", added, x, prior, matrix=later, **local)
-        saved = matrix(entries, 2 * entries, saved=True)
-        return t.leaf("softmax", softmax, y, matrix=saved, symbol="softmax", **content)
+        y = t.leaf("add_prior", added, x, prior, **later)
+        return t.leaf("softmax", softmax, y, symbol="softmax", **content)
 
     def _prior(self, t: Operations, windows: Neighbourhood, like: Tensor) -> Tensor:
         """The geometry prior, a two-layer map of the offsets, from weights only: (G, W^r)."""

@@ -21,7 +21,6 @@ from xfcost.formulas.component import (
     check_output,
 )
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import GLOBAL, attend, attend_to, join_heads, softmax, split_heads
 from xfcost.program.functions import added, multiplied, padded, product, scores
 from xfcost.program.leaves import HeadConv, Weight, Worked
@@ -189,29 +188,26 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
         q_m, k_m = (t.leaf("landmarks", segment_means, x, options={"count": m}, **segment) for x in (q, k))
         wide, small = h * tokens * m, h * m * m
-        query = self._weights(t, "query", q, k_m, wide, 0, of_landmarks)
-        landmark = self._weights(t, "landmark", q_m, k_m, small, wide, of_landmarks)
+        query = self._weights(t, "query", q, k_m, wide, of_landmarks)
+        landmark = self._weights(t, "landmark", q_m, k_m, small, of_landmarks)
         weigh = partial(t.leaf, "key.weighted_sum", product, title="Weighted sum softmax(Q̃Kᵀ)V", **of_tokens)
-        values = weigh(self._weights(t, "key", q_m, k, wide, wide + small, of_tokens), v)  # the weights live no longer
+        values = weigh(self._weights(t, "key", q_m, k, wide, of_tokens), v)  # the weights live no longer
         worked = Worked("attention:multiples_of_identity", {"size": m, "factors": (7.0, 15.0, 13.0)})
         multiples = Weight((3, m, m), worked, "multiples_3MM", learns=False)
-        facts = of_landmarks | {"matrix": matrix(small, wide + small, saved=True)}
-        options = {"iterations": self.iterations}
+        facts, options = of_landmarks | {"matrix": True}, {"iterations": self.iterations}
         inverse = t.leaf("inverse", pseudo_inverse, landmark, weights=(multiples,), options=options, **facts)
-        facts = of_landmarks | {"matrix": matrix(wide, wide + 2 * small, saved=True)}
         both = t.leaf("query_inverse", product, query, inverse, **facts)
         title = "Weighted sum of the landmarks' values"
         return t.leaf("weighted_sum", product, both, values, title=title, symbol="AV", **of_landmarks)
 
     @staticmethod
-    def _weights(  # noqa: PLR0913 - one formula, in its letters
-        t: Operations, name: str, q: Tensor, k: Tensor, entries: Number, alive: Number, mixing: dict[str, Any]
-    ) -> Tensor:
-        """softmax(QKᵀ), while earlier matrices of so many entries are alive."""
+    def _weights(
+        t: Operations, name: str, q: Tensor, k: Tensor, entries: Number, mixing: dict[str, Any]
+    ) -> Tensor:  # fmt: skip
+        """softmax(QKᵀ)."""
         factors = {"query": "QK̃ᵀ", "landmark": "Q̃K̃ᵀ", "key": "Q̃Kᵀ"}[name]
-        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries, alive)}
-        x = t.leaf(f"{name}.scores", scores, q, k, title=f"Scores {factors}", **facts)
-        facts = mixing | {"matrix": matrix(entries, entries + alive, saved=True)}
+        facts = mixing | {"matrix": True}
+        x = t.leaf(f"{name}.scores", scores, q, k, title=f"Scores {factors}", attention_entries=entries, **facts)
         return t.leaf(f"{name}.softmax", softmax, x, title=f"Softmax of {factors}", **facts)
 
     def notes(self, place: Place) -> Iterator[str]:

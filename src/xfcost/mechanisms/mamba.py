@@ -15,25 +15,33 @@ from xfcost.formulas.component import (
     Letter,
     Number,
     Observed,
-    PaddingNote,
     Place,
     Side,
     Width,
     check_divides,
 )
 from xfcost.formulas.letters import with_form_of
-from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, global_mixing, pairs_in_chunks, static_weights
+from xfcost.formulas.mixers import (
+    AlwaysCausalMixer,
+    chunk_mixing,
+    global_mixing,
+    padding_of_chunks,
+    pairs_in_chunks,
+    static_weights,
+)
 from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.matrices import matrix
 from xfcost.program.convolution import causal_depthwise
 from xfcost.program.functions import (
     added,
+    in_chunks,
     later_masked,
     looped,
     minus_exp,
     multiplied,
+    out_of_chunks,
     padded,
     product,
+    repeated_heads,
     scores,
     state_of,
     swish_gated,
@@ -68,16 +76,12 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "in_proj": "Input and gate projections",
-        "conv": "Causal depthwise convolution",
         "act": "Swish",
         "x_proj": "Projections to Δ, B, C",
         "dt_proj": "Step Δ",
         "softplus": "Softplus",
-        "decay": "A = -exp(A_log)",
         "scan": "Selective scan",
-        "skip": "Skip D∘u",
         "gate": "Gate",
-        "out_proj": "Output projection",
     }
 
     state: Annotated[Width, Letter("k")] = 16
@@ -169,30 +173,20 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "in_proj": "Projections to z, u, B, C, Δ",
-        "conv": "Causal depthwise convolution",
         "act": "Swish",
         "step": "Step Δ = softplus(Δ + b)",
-        "pad": "Pad to whole chunks",
-        "decay": "A = -exp(A_log)",
         "inputs": "Inputs Δ∘u",
         "rates": "Exponents ΔA",
         "sums": "Sums of the exponents in a chunk",
         "scores": "Products CBᵀ",
-        "decays": "Decays from token to token",
-        "weigh": "Weigh the products by the decays",
         "weighted_sum": "Weighted sum of the inputs",
         "fade": "B by the decay to the chunk's end",
-        "state": "State that every chunk adds",
         "spans": "Decays from chunk to chunk",
         "carry": "States before the chunks",
         "read": "Read the states by C",
-        "reach": "By the decay since the chunk's start",
-        "add": "Add what the chunk gives",
         "update": "By the decay exp(ΔA), and added",
-        "skip": "Skip D∘u",
         "gate": "Gate",
         "norm": "RMS norm",
-        "out_proj": "Output projection",
     }
 
     state: Annotated[Width, Letter("k")] = 128
@@ -263,19 +257,14 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
             dt, entering = (t.leaf("pad", padded, part, options=after) for part in (dt, entering))
         a = t.leaf("decay", minus_exp, weights=(_log_decay(heads),))
         of_heads, b, c = entering.split((inner, mixed, mixed), dim=-1)
-        b, c = (self._shared(part, heads, chunks) for part in (b, c))
-        parts = (_chunked(of_heads, heads, chunks), _chunked(dt, heads, chunks), a, b, c)
+        b, c = (repeated_heads(in_chunks(part, self.groups, chunks), heads // self.groups) for part in (b, c))
+        parts = (in_chunks(of_heads, heads, chunks), in_chunks(dt, heads, chunks), a, b, c)
         y = self._step(t, parts, place) if t.decodes else self._duality(t, parts, place)
-        y = y.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2).narrow(1, 0, tokens)
+        y = out_of_chunks(y, tokens).flatten(2)
         u = u.narrow(-1, 0, inner)
         y = t.leaf("gate", swish_gated, t.leaf("skip", skipped_heads, y, u, weights=(Weight((heads,), "ones"),)), z)
         y = t.leaf("norm", grouped_rms, y, weights=(Weight((inner,), "ones"),), options={"groups": self.groups})
         return t.linear("out_proj", y, place.dim, bias=False)
-
-    def _shared(self, x: Tensor, heads: Number, chunks: tuple[Number, Number]) -> Tensor:
-        """B or C of each group, repeated for its heads: (B, C·Q, G·S) -> (B, H, C, Q, S)."""
-        by_group = _chunked(x, self.groups, chunks)
-        return by_group.unsqueeze(2).expand(-1, -1, heads // self.groups, -1, -1, -1).flatten(1, 2)
 
     def _duality(self, t: Operations, parts: tuple[Tensor, ...], place: Place) -> Tensor:
         """The state-space model in chunks.
@@ -283,15 +272,14 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         u (B, H, C, Q, P), Δ (B, H, C, Q, 1), A (H,), B and C (B, H, C, Q, S) -> (B, H, C, Q, P).
         """
         u, dt, a, b, c = parts
-        n, heads, chunks, size = place.grid.total, self.head_count(place.dim), self.chunks(place.grid), self.chunk
-        inside, between, bounds = chunk_mixing(size), global_mixing(n), chunks + 1
+        n, size = place.grid.total, self.chunk
+        inside, between = chunk_mixing(size), global_mixing(n)
         u = t.leaf("inputs", multiplied, u, dt)
         sums = t.leaf("sums", running_sums, t.leaf("rates", rates, dt, a), **static_weights(inside))
         near = self._near(t.part("local"), (u, sums, b, c), n)
         state = t.leaf("state", state_of, t.leaf("fade", faded, b, sums, **inside), u, **inside)
         whole = sums.select(-1, 0).select(-1, size - 1)
-        facts = between | {"matrix": matrix(heads * bounds * bounds, saved=True)}
-        before = t.leaf("carry", carried, t.leaf("spans", spans, whole, **facts), state, **between)
+        before = t.leaf("carry", carried, t.leaf("spans", spans, whole, matrix=True, **between), state, **between)
         far = t.leaf("reach", reached, t.leaf("read", product, c, before, **between), sums)
         return t.leaf("add", added, near, far)
 
@@ -300,10 +288,10 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         u, sums, b, c = parts
         _, heads, chunks, size, _ = u.shape
         entries, inside = chunks * heads * size * size, chunk_mixing(size)
-        facts = inside | {"attention_entries": entries, "matrix": matrix(entries, saved=True), "heads": heads}
+        facts = inside | {"attention_entries": entries, "matrix": True, "heads": heads}
         x = t.leaf("scores", scores, c, b, pairs=pairs_in_chunks(tokens, chunks, size), **facts)
-        d = t.leaf("decays", decays, sums, **inside, matrix=matrix(entries, entries, saved=True))
-        x = t.leaf("weigh", multiplied, x, d, **inside, matrix=matrix(entries, 2 * entries, saved=True))
+        d = t.leaf("decays", decays, sums, **inside, matrix=True)
+        x = t.leaf("weigh", multiplied, x, d, **inside, matrix=True)
         return t.leaf("weighted_sum", product, x, u, **inside)
 
     def _step(self, t: Operations, parts: tuple[Tensor, ...], place: Place) -> Tensor:
@@ -319,11 +307,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
 
     def notes(self, place: Place) -> Iterator[str]:
         n, chunks = place.grid.total, self.chunks(place.grid)
-        if chunks * self.chunk != n:
-            yield PaddingNote(
-                f"{n:,} tokens padded to {chunks:,} chunks of {self.chunk}: "
-                f"{chunks * self.chunk - n:,} padding tokens are computed, and counted"
-            )
+        yield from padding_of_chunks(n, chunks, self.chunk)
         yield (
             f"the state before each of {chunks:,} chunks comes from all chunks before it at once: (N/Q + 1)² products, "
             "as in the paper's listing and in transformers; a fused kernel walks from chunk to chunk"
@@ -337,11 +321,6 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
             f"token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, the last "
             "inputs of the convolution among them, whatever N is"
         )
-
-
-def _chunked(x: Tensor, heads: Number, chunks: tuple[Number, Number]) -> Tensor:
-    """(B, C·Q, H·P) -> (B, H, C, Q, P)."""
-    return x.unflatten(-1, (heads, -1)).unflatten(1, chunks).permute(0, 3, 1, 2, 4)
 
 
 def step_size(t: Functions, dt: Tensor, bias: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.matrices import matrix
 from xfcost.mechanisms.window import Cut, merged, partition
 from xfcost.program.attention import attend, join_heads, split_heads
 from xfcost.program.convolution import Convolution, Pool, in_rows, on_grid
@@ -50,7 +49,7 @@ def distances(queries: Sides, keys: Sides) -> Sides:
 
 def decomposed_bias(  # noqa: PLR0913 - what the bias depends on
     t: Operations, q: Tensor, queries: Sides, keys: Sides, special: Number, *,
-    bound: bool, fused: bool, mixing: Mapping[str, Any],
+    bound: bool, mixing: Mapping[str, Any],
 ) -> Tensor:  # fmt: skip
     """Bias of query i and key j: Σ over the axes a of qᵢ·R^a[iₐ - jₐ] (Li et al. 2022, §4.1, equation 4).
 
@@ -61,8 +60,8 @@ def decomposed_bias(  # noqa: PLR0913 - what the bias depends on
         position_scores   G·h·Q·d_k·K MACs
         spread            the sum of the terms for all pairs, from the last axis on; none for special tokens
 
-    (B, G, H, e+P, K) -> (B, G, H, e+P, e+M). A `fused` kernel saves this bias for its backward pass. The tables' rows
-    depend on the grid's sides: another resolution needs other tables, which the public code interpolates linearly.
+    (B, G, H, e+P, K) -> (B, G, H, e+P, e+M). The tables' rows depend on the grid's sides: another resolution needs
+    other tables, which the public code interpolates linearly.
     """
     rows, pairs = distances(queries, keys), list(zip(queries, keys, strict=True))
     tables = [Weight((count, q.shape[-1]), name=f"axis_{axis}") for axis, count in enumerate(rows)]
@@ -72,15 +71,13 @@ def decomposed_bias(  # noqa: PLR0913 - what the bias depends on
     ]
     title = "Relative positions along each axis"
     looked: Any = t.leaf("tables", looked_up, weights=[*tables, *numbered], title=title, bound=bound)
-    axis_entries, spreads = prod(q.shape[1:-2]) * prod(queries) * sum(keys), len(keys) > 1 or bool(special)
-    facts = {"content_dependent": True, "matrix": matrix(axis_entries, saved=fused and not spreads), **mixing}
+    facts = {"content_dependent": True, "matrix": True, **mixing}
     options = {"queries": queries, "special": special}
     title = "Position scores QRᵀ, axis by axis"
     terms: Any = t.leaf("position_scores", position_scores, q, *looked, options=options, title=title, **facts)
-    every = prod(q.shape[1:-2]) * (prod(queries) + special) * (prod(keys) + special)
-    facts = {"matrix": matrix(every, axis_entries, saved=fused) if spreads else None, **mixing}
     title = "Add up the axes' scores for all pairs"
-    return t.leaf("spread", spread_over_pairs, *terms, options={"special": special}, title=title, **facts)
+    options = {"special": special}
+    return t.leaf("spread", spread_over_pairs, *terms, options=options, title=title, matrix=True, **mixing)
 
 
 def looked_up(t: Functions, *held: Tensor) -> tuple[Tensor, ...]:
@@ -432,19 +429,16 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
 
     def core(self, t: Operations, place: Place, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The same of each window: (B, [G,] H, P, K), (B, [G,] H, M, K) twice -> (B, [G,] H, P, K)."""
-        queries, keys, counts = self.windows(place.grid)
+        queries, keys, _ = self.windows(place.grid)
         mixing, bias = self.mixing(place.grid), None
         if self.bias == "decomposed":
             facts = mixing | {"reads_tokens": keys.total}
             bias = decomposed_bias(
                 t, q, queries.sides, keys.sides, place.grid.special,
-                bound=self.window_side is None, fused=place.fused, mixing=facts,
+                bound=self.window_side is None, mixing=facts,
             )  # fmt: skip
-        entries = prod(counts) * self.heads * queries.total * keys.total
-        return attend(
-            t, q, k, v, fused=place.fused, mixing=mixing, bias=bias, other_entries=0 if bias is None else entries,
-            pairs=None,  # a key that stands for several tokens makes no pair of tokens
-        )  # fmt: skip
+        # a key that stands for several tokens makes no pair of tokens
+        return attend(t, q, k, v, fused=place.fused, mixing=mixing, bias=bias, pairs=None)
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
         """Mixing kind and reads."""

@@ -19,7 +19,6 @@ from xfcost.formulas.component import (
     tag_of,
 )
 from xfcost.formulas.mixers import global_mixing
-from xfcost.ledger.matrices import Matrix
 from xfcost.program.functions import added, beside, joined, mean, multiplied, product
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
@@ -293,10 +292,9 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         asked = t.linear("query", state, self.hidden, bias=False, title="Alignment: map of the state")
         both = t.leaf("add", added_keys, asked, keys, title="Alignment: query + key", **mixing)
         both = t.act("tanh", both, "tanh", title="Alignment: tanh", **mixing)
-        # one step's are alive at once; training saves all
-        facts = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
+        facts = {"attention_entries": pairs, "matrix": True, "pairs": pairs, "heads": 1}
         energies = t.linear("energies", both, 1, bias=self.bias, title="Alignment energies", **facts, **static)
-        facts = {"matrix": Matrix(pairs, 2 * m, pairs), "symbol": "softmax", "title": "Softmax"}
+        facts = {"matrix": True, "symbol": "softmax", "title": "Softmax"}
         weights = t.act("softmax", energies.squeeze(-1), "softmax", **facts, **mixing)
         facts = {"symbol": "AV", "title": "Weighted sum: context"}
         context = t.leaf("weighted_sum", product, weights, memory, **facts, **mixing)

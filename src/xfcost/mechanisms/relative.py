@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from math import prod
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -12,7 +11,6 @@ import msgspec
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Length, Letter, Number, Place, Share
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.ledger.matrices import matrix
 from xfcost.program import relative
 from xfcost.program.attention import attend, join_heads, split_heads
 from xfcost.program.functions import later_masked, mean
@@ -88,20 +86,18 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
 
     def _attend(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
         """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V: (B, N, I), (B, M, I) twice -> (B, H, N, K)."""
-        n, h, keys, distances = place.grid.total, self.heads, k.shape[1], self.encodings(place)
+        n, h, distances = place.grid.total, self.heads, self.encodings(place)
         content = with_vector(t, "content_bias", q, self.share)
         options = {"first": n + self.past - 1, "count": distances, "width": place.dim}
         worked = Worked("fixed_numbers:encodings", options)
         bias = position_scores(
-            t, q, t.constant("encodings_1TD", worked, 1, distances, place.dim, like=q), keys=keys, heads=h,
-            reads=self._reads, share=self.share, by_distance=not self.causal, kept=place.fused and not self.causal,
+            t, q, t.constant("encodings_1TD", worked, 1, distances, place.dim, like=q), keys=k.shape[1], heads=h,
+            reads=self._reads, share=self.share, by_distance=not self.causal,
         )  # fmt: skip
-        others, masked = h * n * distances, place.fused and bool(self.causal)
         parts = (split_heads(part, h) for part in (content, k, v))
         return attend(
             t, *parts, fused=place.fused, pairs=self.pairs(place.grid), bias=bias,
             mixing={"mixing": "global", "reads": self._reads}, mask=partial(self._masked, t) if self.causal else None,
-            other_entries=others + h * n * keys if masked else others,
         )  # fmt: skip
 
     @property
@@ -109,9 +105,8 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
         return "N + m" if self.past else "N"
 
     def _masked(self, t: Operations, x: Tensor, **facts: Any) -> Tensor:
-        """The leaf that masks scores; for a fused kernel it masks the bias, which the kernel keeps."""
-        entries = prod(x.shape[1:])
-        facts = {"matrix": matrix(entries, entries, saved=True)} | facts
+        """The leaf that masks scores; for a fused kernel it masks the bias, a matrix too."""
+        facts["matrix"] = True
         return t.leaf("mask", later_masked, x, options={"past": self.past}, symbol="mask", **facts)
 
     def earlier(self, t: Operations, x: Tensor, place: Place) -> list[Tensor]:

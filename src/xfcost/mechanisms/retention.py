@@ -12,7 +12,6 @@ from xfcost.formulas.component import (
     Length,
     Number,
     Observed,
-    PaddingNote,
     Place,
     Width,
     check_heads,
@@ -23,11 +22,11 @@ from xfcost.formulas.mixers import (
     ChunkedMixer,
     chunk_mixing,
     global_mixing,
+    padding_of_chunks,
     pairs_in_chunks,
     static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.functions import (
     added,
@@ -81,16 +80,11 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     titles: ClassVar[Mapping[str, str]] = {
         "qkv": "Q, K, V projections",
         "scale": "Scale keys 1/√d_k",
-        "pad": "Pad to whole chunks",
         "scores": "Products QKᵀ",
-        "weigh": "Weigh the products by the decays",
         "weighted_sum": "Weighted sum of the values",
         "fade": "Values by the decay to the chunk's end",
-        "state": "State that every chunk adds",
         "carry": "States before the chunks",
         "read": "Read the states by Q",
-        "reach": "By the decay since the chunk's start",
-        "add": "Add what the chunk gives",
         "scan": "Recurrent retention",
         "norm": "Norm of every head",
         "gate_proj": "Gate projection",
@@ -177,9 +171,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         d, since = both
         near = self._products(t.part("local"), (q, k, v, d), (n, chunks, size), chunk_mixing(size), (None, None))
         faded = t.leaf("fade", by_decay, v, d.select(1, 0).select(1, size - 1))
-        # what a last chunk adds, nobody reads
-        facts = chunk_mixing(size) | ({"backward_macs": 0} if bool(chunks == 1) else {})
-        state = t.leaf("state", state_of, k, faded, **facts)
+        state = t.leaf("state", state_of, k, faded, **chunk_mixing(size))
         mixing = global_mixing(n)
         state = t.leaf("carry", carried, state, since.select(1, size - 1), sequential=chunks, **static_weights(mixing))
         y = t.leaf("reach", by_decay, t.leaf("read", product, q, state, **mixing), since)
@@ -208,10 +200,9 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         q, k, v, d = parts
         n, chunks, size = sizes
         entries = chunks * self.heads * size * size
-        facts = mixing | {"attention_entries": entries, "matrix": matrix(entries), "heads": self.heads}
+        facts = mixing | {"attention_entries": entries, "matrix": True, "heads": self.heads}
         x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol=symbols[0], **facts)
-        facts = static_weights(mixing) | {"matrix": matrix(entries, entries, saved=True)}
-        x = t.leaf("weigh", multiplied, x, d, **facts)
+        x = t.leaf("weigh", multiplied, x, d, matrix=True, **static_weights(mixing))
         return t.leaf("weighted_sum", product, x, v, symbol=symbols[1], **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -220,11 +211,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
             yield "the parallel form is quadratic in N; chunkwise and recurrent give the same numbers in linear time"
         elif self.form == "chunkwise" and chunks == 1:
             yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
-        elif self.form == "chunkwise" and chunks * chunk != n:
-            yield PaddingNote(
-                f"{n:,} tokens padded to {chunks:,} chunks of {chunk}: "
-                f"{chunks * chunk - n:,} padding tokens are computed, and counted"
-            )
+        elif self.form == "chunkwise":
+            yield from padding_of_chunks(n, chunks, chunk)
         steps = "" if self.form == "parallel" else f"{chunks if self.form == 'chunkwise' else n:,} sequential steps; "
         yield (
             f"{steps}token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, "

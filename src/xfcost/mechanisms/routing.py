@@ -21,7 +21,6 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import ApproximatelyCausalMixer
-from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
 from xfcost.mechanisms.window import normalized
 from xfcost.program.attention import attend, compared_mask, fixed_mask, join_heads, split_heads
@@ -84,7 +83,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         "look": "Blocks of keys, values and their neighbours",
         "memory_keys": "Memory keys",
         "memory_values": "Memory values",
-        "normalize": "Queries and keys of length 1",
         "qv": "Q = K, V projections",
     }
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
@@ -160,7 +158,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         heads, entries = v.shape[1], len(sides) * place.grid.total * v.shape[1] * count
         units = [t.leaf("normalize", normalized, part) for part in sides]
         # they decide what is read, which has no gradient
-        facts = {"attention_entries": entries, "matrix": matrix(entries), "heads": heads}
+        facts = {"attention_entries": entries, "matrix": True, "heads": heads}
         near = [t.run("distances", Distances(count, len(sides)), unit, **facts) for unit in units]
         at_q, at_k = t.leaf("choose", nearest, near[0], options={"window": window}), None
         if not self.shared_qk:
@@ -179,7 +177,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         mask = self._mask(t, at_q, at_k, heads)
         y = attend(
             t, *parts, fused=place.fused, pairs=self._cluster_pairs(clusters), mixing=mixing, mask=mask,
-            other_entries=entries,
         )  # fmt: skip
         options = {"tokens": place.grid.total}
         return t.leaf("average", averaged, y.unflatten(1, (heads, count)), at_q, options=options)

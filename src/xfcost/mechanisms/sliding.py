@@ -12,7 +12,7 @@ from xfcost.formulas.banded_attention import band_pairs
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, PaddingNote, Place
 from xfcost.formulas.letters import grid_in_letters
 from xfcost.formulas.mixers import GroupedQueryMixer, NonCausalMixer
-from xfcost.ledger.matrices import AttentionCore, matrix
+from xfcost.ledger.matrices import AttentionCore
 from xfcost.program.attention import attend, fixed_mask, grouped_heads, join_heads, softmax, split_heads
 from xfcost.program.functions import added, joined, multiplied, overwritten, padded, product, scores
 from xfcost.program.leaves import KeyValueCache, Linear, Weight, Worked
@@ -77,11 +77,10 @@ def banded(t: Operations, qkv: Sequence[Tensor], global_kv: Sequence[Tensor], ba
     content = local | {"content_dependent": True}
     of_global = content | {"reads": "g", "reads_tokens": g}
     with_global = {"reads": band.reads_with_global, "reads_tokens": reads_tokens + g}
-    first, entries = p * h * 3 * s, p * h * (3 * s + g)
     factor = {"factor": float(width) ** -0.5}
-    q = t.leaf("scale", multiplied, q, options=factor, symbol="", title="Scale queries 1/√d_k")
+    q = t.leaf("scale", multiplied, q, options=factor, symbol="")
     core = AttentionCore(band.classes * band.blocks * h // band.shared, s * band.shared, 3 * s + g, width)
-    facts = {"attention_entries": first, "matrix": matrix(first), "core": core, "pairs": band.pairs, "symbol": "QKᵀ"}
+    facts = {"attention_entries": p * h * 3 * s, "matrix": True, "core": core, "pairs": band.pairs, "symbol": "QKᵀ"}
     options = {"side": s, "around": band.around, "shared": band.shared}
     if band.in_chunks:
         title = "Attention scores QKᵀ in overlapping chunks"
@@ -92,13 +91,12 @@ def banded(t: Operations, qkv: Sequence[Tensor], global_kv: Sequence[Tensor], ba
     shared = {"shared": band.shared}
     x = t.leaf("mask", out_of_band, x, weights=band.mask, options=shared, symbol="mask", **local)
     if g:
-        facts = {"attention_entries": p * h * g, "matrix": matrix(p * h * g, first), "pairs": band.global_pairs}
+        facts = {"attention_entries": p * h * g, "matrix": True, "pairs": band.global_pairs}
         title = "Scores of global tokens as keys"
         more = t.leaf("global_key_scores", scores, q, global_kv[0], title=title, **facts, **of_global)
-        facts = local | with_global | {"matrix": matrix(entries, entries), "title": "Join both kinds of scores"}
+        facts = local | with_global | {"matrix": True, "title": "Join both kinds of scores"}
         x = t.leaf("join", beside_band, more, x, **facts)
-    facts = content | with_global | {"matrix": matrix(entries, entries + p * h * g, saved=True), "symbol": "softmax"}
-    x = t.leaf("softmax", softmax, x, **facts)
+    x = t.leaf("softmax", softmax, x, symbol="softmax", matrix=True, **content | with_global)
     title = "Weighted sum AV in blocks"
     y = t.leaf(
         "weighted_sum", band_sum, x.narrow(-1, g, 3 * s), v, options=options, symbol="AV", title=title, **content

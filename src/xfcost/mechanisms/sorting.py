@@ -21,7 +21,6 @@ from xfcost.formulas.component import (
     Place,
 )
 from xfcost.formulas.mixers import ApproximatelyCausalMixer, CausalMixer
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import attend, fixed_mask, join_heads, softmax, split_heads
 from xfcost.program.functions import joined, later_masked, mean, padded, product, scores
 from xfcost.program.leaves import BucketOrder, Hash, SortLogits, Weight, Worked
@@ -62,7 +61,6 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         "logsumexp": "Log-sum-exp per query",
         "look_back": "Chunks beside those before them",
         "normalise": "Keys of length one",
-        "pad": "Pad to whole chunks",
         "query_key": "Shared Q, K projection",
         "rotate": "Random rotations xR",
         "round_weights": "Softmax over the rounds",
@@ -175,17 +173,16 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         return {"mixing": "local", "reads": "2·b·r", "reads_tokens": most, "heads": self.heads}
 
     def _score_facts(self, q: Tensor, place: Place) -> dict[str, Any]:
-        """Facts of scores of queries (…, N, K); the log-sum-exp saves them."""
+        """Facts of scores of queries (…, N, K)."""
         entries = prod(q.shape[1:-1]) * (place.grid.total if self.fits_one_chunk(place.grid) else 2 * self.bucket)
-        facts = {"attention_entries": entries, "matrix": matrix(entries, saved=True), "symbol": "QKᵀ"}
+        facts = {"attention_entries": entries, "matrix": True, "symbol": "QKᵀ"}
         return facts | self._mixing(place) | {"content_dependent": True}
 
     def _weights(self, t: Operations, x: Tensor, place: Place) -> tuple[Tensor, Tensor]:
         """The softmax of masked scores (…, N, M), and its log-sum-exps (…, N, 1)."""
-        content, entries = self._mixing(place) | {"content_dependent": True}, prod(x.shape[1:])
+        content = self._mixing(place) | {"content_dependent": True}
         logits = t.leaf("logsumexp", log_sums, x, **content)
-        facts = {"matrix": matrix(entries, entries, saved=True), "symbol": "softmax"}
-        return t.leaf("softmax", exponentials, x, logits, **content | facts), logits
+        return t.leaf("softmax", exponentials, x, logits, symbol="softmax", matrix=True, **content), logits
 
     def _weighted_sum(self, t: Operations, x: Tensor, v: Tensor, place: Place) -> Tensor:
         facts = self._mixing(place) | {"content_dependent": True}
@@ -377,7 +374,6 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             "heads": self.heads,
         }
         core: dict[str, Any] = {"fused": place.fused, "pairs": None, "mixing": facts}
-        core["other_entries"] = prod(order.shape[1:])  # the order of the blocks
         if self.sortcut is None:
             beside = partial(t.leaf, "beside", joined, options={"dim": 3})
             k, v = beside(sorted_k, k), beside(sorted_v, v)
@@ -401,14 +397,10 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         else:
             queries = t.leaf("pool", mean, q, options={"dim": 3}, **of_block)
         keys = t.leaf("pool", mean, k, options={"dim": 3}, **of_block)
-        mixing, between = self._global(u), self.heads * u * u
-        entries = self.heads * u * (u + 1 if self.causal else u)
-        facts = {"attention_entries": between, "matrix": matrix(between), "content_dependent": True} | mixing
-        x = t.leaf("sort_scores", scores, queries, keys, **facts)
+        facts = self._global(u) | {"matrix": True}
+        balanced_facts = facts | {"content_dependent": True}
+        x = t.leaf("sort_scores", scores, queries, keys, attention_entries=self.heads * u * u, **balanced_facts)
         factor = float(width) ** -0.5
-        # the first log-sum-exp of the iterations keeps them
-        facts = mixing | {"matrix": matrix(entries, between, saved=not self.causal and bool(self.iterations))}
-        balanced_facts = mixing | {"matrix": matrix(entries, entries, saved=True), "content_dependent": True}
         if self.causal:
             options = {"factor": factor / self.temperature}
             x = t.leaf("sort_logits", causal_logits, x, options=options, title="Scale, mask", **facts)

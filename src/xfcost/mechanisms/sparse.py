@@ -21,7 +21,7 @@ from xfcost.formulas.component import (
     Width,
 )
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.ledger.matrices import AttentionCore, matrix
+from xfcost.ledger.matrices import AttentionCore
 from xfcost.mechanisms.blockwise import cut_blocks
 from xfcost.program.attention import attend, in_place, join_heads, softmax, split_heads
 from xfcost.program.functions import added, beside, multiplied, padded, product, scores
@@ -68,7 +68,6 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         "add": "Add both factors",
         "join": "Join scores of both factors",
         "join_heads": "Join heads of both factors",
-        "memory_blocks": "Pad keys and values, cut memory blocks",
         "pad": "Pad to whole blocks",
         "silence": "Zeros where no cell may be read yet",
     }
@@ -265,9 +264,9 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in parts}
         pairs = {"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)}
 
-        def scored(factor: Factor, q: Tensor, k: Tensor, alive: Number) -> Tensor:
+        def scored(factor: Factor, q: Tensor, k: Tensor) -> Tensor:
             groups, queries, read = sizes[factor]
-            facts: dict[str, Any] = {"attention_entries": entries[factor], "matrix": matrix(entries[factor], alive)}
+            facts: dict[str, Any] = {"attention_entries": entries[factor], "matrix": True}
             facts["core"] = AttentionCore(groups * h, queries, read, keys // h, values // h)
             facts |= {"pairs": pairs[factor], "content_dependent": True} | mixing[factor]
             z = parts[factor].leaf("scores", scores, split_heads(q, h), k, **facts)
@@ -279,17 +278,16 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         q, kv = x.split((keys, keys + values), -1)
         local_k, local_v = split(self._memory(t, kv, place, blocks))
         scale = {"factor": float(keys // h) ** -0.5}
-        q = t.leaf("scale", multiplied, q, options=scale, symbol="", title="Scale queries 1/√d_k")
+        q = t.leaf("scale", multiplied, q, options=scale, symbol="")
         long_k, long_v = split(layout.keys(kv))
-        local = scored("local", in_blocks(q, blocks), local_k, 0)
-        long = scored("long", layout.queries(q), long_k, entries["local"])
-        both, joint = sum(entries.values()), dict(mixing["long"])
+        local = scored("local", in_blocks(q, blocks), local_k)
+        long = scored("long", layout.queries(q), long_k)
+        joint = mixing["long"] | {"matrix": True}
         for name, between in (("reads", " + "), ("reads_tokens", None)):
             of_each = [mixing[factor][name] for factor in parts]
             joint[name] = sum(of_each) if between is None else between.join(of_each)
-        z = t.leaf("join", beside, local, layout.by_block(long), matrix=matrix(both, both), **joint)
-        facts: dict[str, Any] = joint | {"content_dependent": True, "matrix": matrix(both, 2 * both, saved=True)}
-        z = t.leaf("softmax", softmax, z, symbol="softmax", **facts)
+        z = t.leaf("join", beside, local, layout.by_block(long), **joint)
+        z = t.leaf("softmax", softmax, z, symbol="softmax", content_dependent=True, **joint)
         local, long = z.split((sizes["local"][2], sizes["long"][2]), -1)
         y = parts["local"].leaf("weighted_sum", product, local, local_v, content_dependent=True, **mixing["local"])
         long = layout.from_block(long)

@@ -20,7 +20,6 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import GLOBAL, join_heads, softmax, split_heads
 from xfcost.program.functions import later_masked, product, scores
 from xfcost.program.leaves import Weight
@@ -114,12 +113,10 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         entries = self.heads * n * n
         kept = {"attention_entries": entries, "heads": self.heads, "pairs": self.pairs(place.grid)}
         b = self._of_tokens(t, x, place, kept) if alone else self._of_tables(t, n, kept | mixing)
-        live = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            facts = mixing | {"matrix": matrix(entries, live), "symbol": "mask", "once": not alone}
-            b, live = t.leaf("mask", later_masked, b, title="Mask", **facts), entries
-        facts = mixing | {"matrix": matrix(entries, live, saved=alone or self.trainable), "symbol": "softmax"}
-        b = t.leaf("softmax", softmax, b, title="Softmax", **facts)
+            facts = mixing | {"matrix": True, "symbol": "mask", "once": not alone}
+            b = t.leaf("mask", later_masked, b, title="Mask", **facts)
+        b = t.leaf("softmax", softmax, b, title="Softmax", symbol="softmax", matrix=True, **mixing)
         y = t.leaf("weighted_sum", product, b, v, symbol="AV", **mixing)
         return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
 
@@ -128,7 +125,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         n, bias = place.grid.total, self.projection_bias
         hidden = t.linear("hidden", x, self.inner(place.dim), bias=bias)
         hidden = split_heads(t.act("relu", hidden, "relu"), self.heads)
-        kept = kept | {"matrix": matrix(self.heads * n * n)}
+        kept = kept | {"matrix": True}
         if self.form == "dense":
             title = "Weights W₂·relu(W₁x)"
             return t.leaf("synthesis", per_head, hidden, weights=self._maps(hidden, n), title=title, bound=True, **kept)
@@ -149,7 +146,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
             table = Weight((self.heads, n, n), "normal" if self.trainable else "standard", learns=self.trainable)
             return t.leaf("synthesis", itself, weights=[table], title="Table of weights", bound=self.trainable, **facts)
         tables = [Weight((self.heads, n, self.rank or RANK), "low_rank", name) for name in ("left", "right")]
-        facts |= {"bound": True, "matrix": matrix(self.heads * n * n)}
+        facts |= {"bound": True, "matrix": True}
         return t.leaf("synthesis", scores, weights=tables, title="Weights R₁R₂ᵀ", **facts)
 
     def notes(self, place: Place) -> Iterator[str]:

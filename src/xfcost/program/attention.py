@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from xfcost.formulas.component import Number
 from xfcost.formulas.mixers import GroupedQueryMixer
-from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
+from xfcost.ledger.matrices import AttentionCore
 from xfcost.program.functions import added, later_masked, multiplied, product, scores
 from xfcost.program.leaves import FusedAttention, Rotary, Weight
 from xfcost.program.operations import Functions, Operations
@@ -49,7 +49,7 @@ def attend(  # noqa: PLR0913 - the options of the formula
     t: Operations, q: Tensor, k: Tensor, v: Tensor, *, fused: bool, pairs: Number | None,
     mixing: Mapping[str, Any] = GLOBAL, bias: Tensor | None = None, causal: bool = False,
     mask: Callable[..., Tensor] | None = None,
-    scaled_by: Number | None = None, scaled: bool = True, shared: Number = 1, other_entries: Number = 0,
+    scaled_by: Number | None = None, scaled: bool = True, shared: Number = 1,
     inside: tuple[Callable[..., Tensor], Callable[..., Tensor]] | None = None,
 ) -> Tensor:  # fmt: skip
     """softmax(QKᵀ/√d_k + bias)V: (B, [G,] H, N, K), (B, [G,] H/J, M, K), (B, [G,] H/J, M, V) -> (B, [G,] H, N, V).
@@ -66,8 +66,7 @@ def attend(  # noqa: PLR0913 - the options of the formula
     `pairs` are those of the pattern, for each head and sample; `mixing` are facts of the rows, which read all keys
     unless it says otherwise. `mask` is the leaf that masks scores, or fused the bias, instead of the causal one; it is
     given further facts. J = `shared` query heads share a key and value head: the same MACs, and it is read once for all
-    of them. `other_entries` of other matrices are alive meanwhile (position scores). `inside` are leaves on the scores
-    and on the weights (talking heads).
+    of them. `inside` are leaves on the scores and on the weights (talking heads).
     """
     *around, heads, queries, width = q.shape
     keys, groups = k.shape[-2], prod(around[1:])
@@ -83,30 +82,31 @@ def attend(  # noqa: PLR0913 - the options of the formula
         scale = 1.0 if factor is None else factor if scaled_by else None
         leaf = FusedAttention(causal=causal and bias is None, scale=scale, grouped=bool(shared > 1))
         statistics = groups * heads * queries
-        core |= {"matrix": Matrix(0, other_entries, statistics=statistics), "attention_entries": statistics}
+        core |= {"matrix": True, "attention_entries": statistics}
         core |= {"symbol": "fused QKᵀ, softmax, AV", "fused": True}
         return _fused(t, leaf, q, k, v, bias, **core, **facts, content_dependent=True)
     entries = groups * heads * queries * keys
-    first, later = matrix(entries, other_entries), matrix(entries, entries + other_entries)
-    if inside is not None:  # the first saves the scores; heads depend on each other, so no tiled traffic
-        core["core"], first = None, matrix(entries, saved=True)
-    core |= {"attention_entries": entries, "matrix": first, "symbol": "QKᵀ", "content_dependent": True}
+    facts["matrix"] = True
+    if inside is not None:  # heads depend on each other, so no tiled traffic
+        core["core"] = None
+    core |= {"attention_entries": entries, "symbol": "QKᵀ", "content_dependent": True}
     x = t.leaf("scores", scores, _scaled(t, q, factor), k, options={"shared": shared}, **core, **facts)
     if inside is not None:
-        x = inside[0](x, matrix=matrix(entries, entries), **facts)
+        x = inside[0](x, **facts)
     if bias is not None:
-        x = t.leaf("add_bias", added, x, bias, matrix=later, symbol="+ bias", title="Add position bias", **facts)
+        x = t.leaf("add_bias", added, x, bias, symbol="+ bias", title="Add position bias", **facts)
     if mask is not None:
-        x = mask(x, matrix=later, **facts)
+        x = mask(x, **facts)
     elif causal:
-        x = t.leaf("mask", later_masked, x, matrix=later, symbol="mask", **facts)
+        x = t.leaf("mask", later_masked, x, symbol="mask", **facts)
     facts["content_dependent"] = True
-    weights = t.leaf("softmax", softmax, x, matrix=later._replace(saved=entries), symbol="softmax", **facts)
+    weights = t.leaf("softmax", softmax, x, symbol="softmax", **facts)
     if inside is not None:
         facts["content_dependent"] = False
         x = weights  # the mixed scores are let go
-        weights = inside[1](x, matrix=matrix(entries, entries, saved=True), **facts)
+        weights = inside[1](x, **facts)
         facts["content_dependent"] = True
+    facts["matrix"] = False
     return t.leaf("weighted_sum", product, weights, v, options={"shared": shared}, symbol="AV", **facts)
 
 
@@ -155,11 +155,11 @@ def compared_mask(
 
 
 def in_place(mask: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A mask that overwrites the scores, which nothing else uses: it makes no matrix of its own."""
+    """A mask that overwrites the scores, which nothing else uses."""
 
     def masked(scores: Tensor | None, **facts: Any) -> Tensor:
         given = () if scores is None else (scores,)
-        return mask(*given, symbol="mask", **facts | {"matrix": None})
+        return mask(*given, symbol="mask", **facts)
 
     return masked
 

@@ -164,14 +164,14 @@ def window(t: Operations, name: str, x: Tensor, taps: Number, dilation: int = 1)
     return x if taps == 1 else t.run(name, Window(taps, dilation), x)
 
 
-def causal_depthwise(t: Operations, x: Tensor, taps: Number, name: str = "conv") -> Tensor:
+def causal_depthwise(t: Operations, x: Tensor, taps: Number, name: str = "conv", *, bias: bool = True) -> Tensor:
     """One filter per channel over the last W tokens: (B, N, D) -> (B, N, D), (N + W - 1)·W·D MACs.
 
     Padded by W - 1 on both sides, then cropped. A decode step computes one position from the cached last inputs.
     """
     if t.decodes:
         taps_in = window(t, "window", x, taps)
-        return in_rows(depthwise(t, name, on_grid(taps_in, (taps,)), ConvKernel((taps,), (1,), (0,)), (1,)))
+        return in_rows(depthwise(t, name, on_grid(taps_in, (taps,)), ConvKernel((taps,), (1,), (0,)), (1,), bias=bias))
     n = x.shape[1]
-    y = depthwise(t, name, on_grid(x, (n,)), ConvKernel((taps,), (1,), (taps - 1,)), (n + taps - 1,))
+    y = depthwise(t, name, on_grid(x, (n,)), ConvKernel((taps,), (1,), (taps - 1,)), (n + taps - 1,), bias=bias)
     return in_rows(y).narrow(1, 0, n)

@@ -104,6 +104,24 @@ def overwritten(t: Functions, first: Tensor, x: Tensor) -> Tensor:
     return t.cat([first, x.narrow(1, count, x.shape[1] - count)], 1)
 
 
+# Heads and chunks, outside leaves ────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_chunks(x: Tensor, heads: Number, chunks: tuple[Number, Number]) -> Tensor:
+    """Heads and chunks of Q tokens: (B, C·Q, H·P) -> (B, H, C, Q, P), a view."""
+    return x.unflatten(-1, (heads, -1)).unflatten(1, chunks).permute(0, 3, 1, 2, 4)
+
+
+def out_of_chunks(x: Tensor, tokens: Number) -> Tensor:
+    """The first tokens of all chunks, heads side by side: (B, H, C, Q, P) -> (B, N, H, P)."""
+    return x.permute(0, 2, 3, 1, 4).flatten(1, 2).narrow(1, 0, tokens)
+
+
+def repeated_heads(x: Tensor, times: Number) -> Tensor:
+    """Each head for several others: (B, G, C, Q, P) -> (B, H, C, Q, P)."""
+    return x.unsqueeze(2).expand(-1, -1, times, -1, -1, -1).flatten(1, 2)
+
+
 # Loops over the tokens ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -196,7 +196,8 @@ class FusedAttention(NamedTuple):
             like = t.made((batch, tokens, heads, v.shape[-1]), q).transpose(1, 2)
         y = t.call("aten::scaled_dot_product_attention", args, (*q.shape[:-1], v.shape[-1]), like=like)
         entries = prod(q.shape[:-1]) * k.shape[-2]
-        t.cost("backward_macs", entries * (3 * q.shape[-1] + 2 * v.shape[-1]))
+        t.gradient(y, entries * (3 * q.shape[-1] + 2 * v.shape[-1]))
+        t.note(statistics=prod(q.shape[:-1]) // t.batch)
         saved = (q, k, v, y, t.made(q.shape[:-1], q, type_="statistic"))
         if bias is not None and not bias.is_floating_point():
             bias = t.made(bias.shape, bias)

@@ -81,6 +81,9 @@ class Functions(Protocol):
     def linear_map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D')."""
 
+    def solved(self, system: Tensor, x: Tensor) -> Tensor:
+        """y of Ly = x, L lower triangular with ones on its diagonal, which are not read: (…, N, N), (…, N, M)."""
+
     def rfft(self, x: Tensor, n: Number, dim: int) -> Tensor:
         """The spectrum of real numbers along an axis, zero-padded to n: n/2 + 1 complex numbers."""
 
@@ -106,7 +109,10 @@ class Functions(Protocol):
         self, step: Callable[..., tuple[Tensor, ...]], parts: Sequence[Tensor], states: Sequence[Tensor], *others: Any,
         reverse: bool = False,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """step(t, *states, *parts of a token, *others) -> (y, *states), from token to token: all y, the last states."""
+        """step(t, *states, *parts of a token, *others) -> (y, *states), from token to token: all y, the last states.
+
+        y may be several outputs, a tuple.
+        """
 
 
 class Operations:

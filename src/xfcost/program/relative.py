@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from xfcost.formulas.arithmetic import greater
 from xfcost.formulas.component import Number
-from xfcost.ledger.matrices import matrix
 from xfcost.program.attention import split_heads
 from xfcost.program.functions import multiplied, scores
 from xfcost.program.leaves import Weight
@@ -29,7 +28,7 @@ TITLES: Final[Mapping[str, str]] = {
 
 def position_scores(  # noqa: PLR0913 - what the formula is made of
     t: Operations, q: Tensor, encodings: Tensor, *, keys: Number, heads: Number, reads: str, share: str | None = None,
-    step: Number = 1, spare: Number = 0, by_distance: bool = False, kept: bool,
+    step: Number = 1, spare: Number = 0, by_distance: bool = False,
 ) -> Tensor:  # fmt: skip
     """shift((Q+v)(R·W_R)ᵀ/√d_k): (B, N, I), R (1, T, D) -> (B, H, N, M).
 
@@ -37,18 +36,16 @@ def position_scores(  # noqa: PLR0913 - what the formula is made of
         position_scores  n·T·inner MACs, h·n·T entries; the shift is a view of them
 
     Dai et al. 2019, §3.3. Each query's columns begin `step` before those of the previous query; the last query's begin
-    at `spare`. Scores `by_distance` have more columns than there are keys: they are then no attention entries. Is the
-    matrix `kept` for the backward pass, as a fused kernel keeps its bias?
+    at `spare`. Scores `by_distance` have more columns than there are keys: they are then no attention entries.
     """
     (queries, inner), distances = q.shape[1:], encodings.shape[1]
     facts: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
-    entries = heads * queries * distances
     r = split_heads(t.linear("r", encodings, inner, bias=False), heads)
     q = with_vector(t, "position_bias", q, share, row=1)
     q = t.leaf("position_scale", multiplied, q, options={"factor": float(inner // heads) ** -0.5})
     x = t.leaf(
         "position_scores", scores, split_heads(q, heads), r, heads=heads, content_dependent=True,
-        attention_entries=0 if by_distance else entries, matrix=matrix(entries, saved=kept), **facts,
+        attention_entries=0 if by_distance else heads * queries * distances, matrix=True, **facts,
     )  # fmt: skip
     sizes = {"queries": queries, "keys": keys, "distances": distances, "step": step, "spare": spare}
     return t.leaf("position_shift", shifted, x, options=sizes, **facts)

@@ -97,11 +97,11 @@ def _rows(component: Component, place: Place, residual: Joining | None, decodes:
     tape = Tape(decodes=decodes)
     x, *memory = tape.inputs(component, place)
     if residual is None or not isinstance(component, SubLayer):
-        tape.component("", component, place, x, *memory)
+        y = tape.component("", component, place, x, *memory)
     else:
         x = tape.input(1 if decodes else place.grid.total, place.dim)  # of these a class layer reads the special ones
-        in_residual(tape, component, residual, place, x, *memory)
-    return tuple(tape.rows.values())
+        y = in_residual(tape, component, residual, place, x, *memory)
+    return tape.of_backward_pass(y)
 
 
 kept_rows = Kept(_rows)

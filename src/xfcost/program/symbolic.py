@@ -89,13 +89,27 @@ class Tensor(Protocol):
     def index_select(self, dim: int, index: Self) -> Self: ...
 
 
+class Origin:
+    """What a tensor with a gradient is made of, which outlives the tensor as autograd's graph does."""
+
+    __slots__ = ("of", "saved")
+
+    def __init__(self, of: Sequence[Origin | None]) -> None:
+        self.of = of
+        self.saved = False
+        """Has autograd saved the tensor?"""
+
+
 class Storage:
     """Memory that tensors share."""
 
-    __slots__ = ("elements", "held", "of_step", "saved", "type")
+    __slots__ = ("__weakref__", "elements", "held", "of_step", "origin", "saved", "type")
 
-    def __init__(self, elements: Number, type_: Type = "model", *, held: bool = False, saved: bool = False) -> None:
-        self.elements, self.type = elements, type_
+    def __init__(
+        self, elements: Number, type_: Type = "model", *, held: bool = False, saved: bool = False,
+        origin: Origin | None = None,
+    ) -> None:  # fmt: skip
+        self.elements, self.type, self.origin = elements, type_, origin
         self.held = held
         """Is it a parameter or a buffer, and no activation?"""
         self.saved = saved

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, partialmethod
 from math import prod
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import msgspec
 
@@ -15,6 +17,7 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.operation_costs import COSTS, FREE
 from xfcost.ledger.accounts import Cached, WeightsRead
+from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type, width_of
@@ -22,7 +25,7 @@ from xfcost.ledger.units import Number
 from xfcost.program.leaves import Leaf, Worked
 from xfcost.program.loops import LOOPS
 from xfcost.program.operations import Operations
-from xfcost.program.symbolic import Shape, Storage, Symbolic, broadcast, contiguous_strides, lettered
+from xfcost.program.symbolic import Origin, Shape, Storage, Symbolic, broadcast, contiguous_strides, lettered
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
@@ -53,6 +56,8 @@ class _Call:
     takes_input: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
     saves: list[Symbolic] = field(default_factory=list)
+    gradients: list[tuple[Origin | None, Number]] = field(default_factory=list)
+    """Tensors that it makes, and the MACs of the backward pass from each of them to what it is made of."""
 
 
 class Tape(Operations):
@@ -74,9 +79,18 @@ class Tape(Operations):
         """Of the paths of rows: the component's own."""
         self.bytes = RowBytes(Counter(), Counter(), Counter())
         self._now: _Call | None = None
-        self._backward: Counter[str] = Counter()
+        self._gradients: dict[str, list[tuple[Origin | None, Number]]] = defaultdict(list)
+        """By the path of a row, as `_Call` has them."""
+        self._matrices: list[tuple[ref[Storage], Number]] = []
+        """Attention matrices that may be alive, with their entries."""
+        self._saved_matrices: list[tuple[str, Origin, Number]] = []
+        """By the path of the row that made each."""
+        self._results: list[Symbolic] = []
+        """What a component leaves beside its output."""
         self._steps: Number = None
         """Steps of a loop over the tokens for which that which runs now stands; None outside a loop."""
+        self._alike: Number = 1
+        """Steps of a loop inside a leaf for which that which runs now stands."""
 
     # ── tensors ──
 
@@ -115,10 +129,8 @@ class Tape(Operations):
         if self.follows_memory:
             yield from range(count)
             return
-        before = Counter(self.now.costs)
-        yield 0
-        for quantity, amount in self.now.costs.items():
-            self.now.costs[quantity] = before[quantity] + (amount - before[quantity]) * count
+        with self._standing_for(count):
+            yield 0
 
     def made(
         self, shape: Shape, *of: Symbolic, like: Symbolic | None = None, type_: Type = "model", raw: bool = False
@@ -128,9 +140,10 @@ class Tape(Operations):
         for one in of:
             learns, once = learns or one.learns, once and one.once
         learns = learns and type_ not in _WHOLE
+        origin = Origin([one.storage.origin for one in of if one.learns]) if learns else None
         if not self.follows_memory:
-            return Symbolic(self, shape, Storage(0, type_), learns=learns, once=once, raw=raw)
-        storage = Storage(prod(shape), type_)
+            return Symbolic(self, shape, Storage(0, type_, origin=origin), learns=learns, once=once, raw=raw)
+        storage = Storage(prod(shape) * self._alike, type_, origin=origin)
         storage.of_step = self._steps is not None
         strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
         return Symbolic(self, shape, storage, strides, learns=learns, once=once, raw=raw)
@@ -168,13 +181,17 @@ class Tape(Operations):
                 raw, learned = raw or one.raw, learned or (one.learns and not one.raw)
         result.raw = raw and not learned
         if factors is not None and costs:
-            now.costs["backward_macs"] += costs["macs"] * sum(one.learns for one in factors)
+            now.gradients.append((result.storage.origin, costs["macs"] * sum(one.learns for one in factors)))
             now.takes_input = now.takes_input or any(one.raw for one in factors)
         return result
 
     def cost(self, quantity: str, amount: Number) -> None:
         """A cost of the leaf that runs, where no operation of the table has it."""
         self.now.costs[quantity] += amount
+
+    def gradient(self, result: Symbolic, macs: Number) -> None:
+        """MACs of the backward pass from a tensor to what the leaf that runs has made it of."""
+        self.now.gradients.append((result.storage.origin, macs))
 
     def save(self, result: Symbolic, *tensors: Symbolic) -> Symbolic:
         """`result`, for the gradient of whose operation autograd saves the storages of the other tensors."""
@@ -249,6 +266,19 @@ class Tape(Operations):
         y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
         self.save(y, x.reshape(-1, inputs))
         return y
+
+    def solved(self, system: Symbolic, x: Symbolic) -> Symbolic:
+        """The gradient of x solves a system too, that of L is a product; what is solved is float32 or wider."""
+        half, before = self.element < _FLOAT32, self.now.costs["macs"]
+        if half:
+            system, x = (self.made(one.shape, one, type_="float32") for one in (system, x))
+        args = (system, x, False, True, True)
+        # its columns lie in memory
+        y = self.call("aten::linalg_solve_triangular", args, x.mT.shape, type_=x.storage.type).mT
+        product = x.numel() * x.shape[-2] if system.learns else 0
+        self.gradient(y, self.now.costs["macs"] - before + product)
+        self.save(y, system, y)
+        return self.made(y.shape, y, like=y) if half else y
 
     def rfft(self, x: Symbolic, n: Number, dim: int) -> Symbolic:
         """The numbers filled up with zeros are saved, in float32 or wider."""
@@ -342,28 +372,43 @@ class Tape(Operations):
         costs, facts = self.now.costs, self.now.facts
         self.now.costs, self.now.facts = Counter(), {}
         result = LOOPS[name](self, *args)
-        inside, self.now.costs, self.now.facts = self.now.costs, costs, facts
+        self.now.costs, self.now.facts = costs, facts
         costs.update(COSTS[f"xfcost::{name}"](args, result) or {})
-        costs["backward_macs"] += inside["backward_macs"]
         return result
 
     def scan(
         self, step: Callable[..., tuple[Any, ...]], parts: Sequence[Symbolic], states: Sequence[Symbolic], *others: Any,
         reverse: bool = False,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """The first step, and one that stands for all others: each makes tensors of its own."""
-        more, now = parts[0].shape[1] - 1, self.now
+        """The first step, one that stands for those in the middle, and the last, behind which no state may be read."""
+        count = parts[0].shape[1]
         here = [part.select(1, 0) for part in parts]
         y, *after = step(self, *states, *here, *others)
-        if more:
-            first, now.costs, saved = now.costs, Counter(), len(now.saves)
-            outside = {id(one.storage) for one in (*parts, *states, *others, *now.saves) if isinstance(one, Symbolic)}
-            y, *after = step(self, *after, *here, *others)
-            for made in {id(one.storage): one.storage for one in now.saves[saved:]}.values():
-                made.elements = made.elements * (1 if id(made) in outside else more)
-            now.costs = Counter(first) + Counter({quantity: amount * more for quantity, amount in now.costs.items()})
-        tokens = (y.shape[0], parts[0].shape[1], *y.shape[1:])
-        return self.call("aten::stack", (y,), tokens), *after
+        found = [y]
+        for alike in (count - 2, 1):
+            if count - 1 and (alike or lettered(alike)):
+                with self._standing_for(alike):
+                    y, *after = step(self, *after, *here, *others)
+                found.append(y)
+        if not isinstance(y, tuple):
+            return self._stacked(found, count), *after
+        return tuple(self._stacked(each, count) for each in zip(*found, strict=True)), *after
+
+    def _stacked(self, found: Sequence[Symbolic], count: Number) -> Symbolic:
+        """An output of all steps: (B, N, …)."""
+        first, *others = found[0].shape
+        return self.call("aten::stack", tuple(found), (first, count, *others))
+
+    @contextmanager
+    def _standing_for(self, count: Number) -> Iterator[None]:
+        """What runs stands for so many steps alike, each of which makes tensors of its own."""
+        now, self._alike = self.now, count
+        before, first = Counter(now.costs), len(now.gradients)
+        yield
+        self._alike = 1
+        for quantity, amount in now.costs.items():
+            now.costs[quantity] = before[quantity] + (amount - before[quantity]) * count
+        now.gradients[first:] = [(origin, macs * count) for origin, macs in now.gradients[first:]]
 
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""
@@ -423,6 +468,7 @@ class Tape(Operations):
         if self.decodes:
             for path in [*self.rows][before:]:
                 self.rows[path] = without_work(self.rows[path])
+                self._gradients.pop(path, None)
         return given
 
     def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
@@ -434,6 +480,9 @@ class Tape(Operations):
 
     def started(self, name: str, first: Sequence[Any]) -> Sequence[Symbolic]:
         return [self.past(*one.shape) for one in first]
+
+    def hand_over(self, *states: Sequence[Any]) -> None:
+        self._results += [one for state in states for one in state]
 
     def state(self, name: str, *shapes: Shape) -> Sequence[Symbolic]:
         found = [self.past(self.batch, *shape) for shape in shapes]
@@ -459,16 +508,23 @@ class Tape(Operations):
         if self.follows_memory:
             self._remember(path, now, tensors)
         steps = 1 if self._steps is None else self._steps
-        self._backward[path] += now.costs["backward_macs"] * steps
+        self._gradients[path] += [(origin, macs * steps) for origin, macs in now.gradients]
+        for one in now.saves:
+            if one.storage.origin is not None:
+                one.storage.origin.saved = True
+        statistics = now.facts.pop("statistics", 0)
+        matrix = None
+        if facts.pop("matrix", False):  # a fused kernel makes none
+            matrix = self._matrix(path, inputs, () if statistics else outputs, steps)._replace(statistics=statistics)
         if (row := self.rows.get(path)) is not None:
             sums = {quantity: getattr(row, quantity) + now.costs[quantity] * steps for quantity in _QUANTITIES}
-            if row.backward_macs is not None or self._backward[path] != 2 * sums["macs"]:
-                sums["backward_macs"] = self._backward[path]
+            if matrix is not None and row.matrix is not None:
+                sums["matrix"] = row.matrix.joined(matrix)
             self.rows[path] = msgspec.structs.replace(row, **sums)
             return result
         costs = {quantity: amount * steps for quantity in _QUANTITIES if (amount := now.costs[quantity])}
-        if now.costs["backward_macs"] != 2 * now.costs["macs"]:  # of each product two, where a row does not say
-            costs["backward_macs"] = self._backward[path]
+        if matrix is not None and (matrix.entries or matrix.statistics):
+            costs["matrix"] = matrix
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
         once = bool(costs) and all(one.once for one in tensors)
@@ -477,6 +533,42 @@ class Tape(Operations):
             path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
         )
         return result
+
+    def _matrix(self, path: str, inputs: Iterable[Any], outputs: Iterable[Any], steps: Number) -> Matrix:
+        """The attention matrix that a leaf has made, if it has not worked in place, and those that are alive.
+
+        Those are alive to which a variable of the program refers, as in torch, whose memory is freed in the same way.
+        """
+        given = [id(one.storage) for one in inputs if isinstance(one, Symbolic)]
+        made = [(one.storage, one.numel() // self.batch) for one in outputs if id(one.storage) not in given]
+        self._matrices = [one for one in self._matrices if one[0]() is not None]
+        self._matrices += [(ref(storage), entries) for storage, entries in made]
+        self._saved_matrices += [(path, storage.origin, entries * steps) for storage, entries in made if storage.origin]
+        entries, alive = sum(size for _, size in made), sum(size for _, size in self._matrices)
+        return Matrix(entries * steps, alive)
+
+    def of_backward_pass(self, result: Any) -> tuple[Operation, ...]:
+        """The rows, where the backward pass starts from a result: MACs of what it is made of, and saved matrices."""
+        outputs = (*(result if isinstance(result, tuple) else (result,)), *self._results)
+        left, reached = [one.storage.origin for one in outputs], {None}
+        while left:
+            origin = left.pop()
+            if origin not in reached:
+                reached.add(origin)
+                left += origin.of
+        changed: dict[str, dict[str, Any]] = defaultdict(dict)
+        for path, gradients in self._gradients.items():
+            # a decode step leaves more than its output
+            macs = sum(macs for origin, macs in gradients if origin in reached or self.decodes)
+            if macs != 2 * self.rows[path].macs:  # of each product two, where a row does not say
+                changed[path]["backward_macs"] = macs
+        for path, origin, entries in self._saved_matrices:
+            if origin.saved and (matrix := changed[path].get("matrix", self.rows[path].matrix)) is not None:
+                changed[path]["matrix"] = matrix._replace(saved=matrix.saved + entries)
+        for path, changes in changed.items():
+            if changes:
+                self.rows[path] = msgspec.structs.replace(self.rows[path], **changes)
+        return tuple(self.rows.values())
 
     def unused(self, name: str, leaf: Leaf, x: Any) -> None:
         aside = Tape()

@@ -93,6 +93,12 @@ class Functions(Loops):
         return torch.fft.rfft(x if x.dtype in (torch.float32, torch.float64) else x.float(), n=n, dim=dim)
 
     @staticmethod
+    def solved(system: Tensor, x: Tensor) -> Tensor:
+        # half precision is converted: torch solves no such system
+        wide = (one if x.dtype in (torch.float32, torch.float64) else one.float() for one in (system, x))
+        return torch.linalg.solve_triangular(*wide, upper=False, unitriangular=True).to(x.dtype)
+
+    @staticmethod
     def irfft(x: Tensor, n: int, dim: int, *, like: Tensor) -> Tensor:
         return torch.fft.irfft(x, n=n, dim=dim).to(like.dtype)
 

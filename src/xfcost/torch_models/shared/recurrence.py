@@ -96,7 +96,10 @@ class Loops:
         for now in zip(*(in_order(part, reverse=reverse) for part in parts), strict=True):
             y, *states = step(cls, *states, *now, *others)
             outputs.append(y)
-        return torch.stack(outputs[::-1] if reverse else outputs, dim=1), *states
+        outputs = outputs[::-1] if reverse else outputs
+        if not isinstance(outputs[0], tuple):
+            return torch.stack(outputs, dim=1), *states
+        return tuple(torch.stack(each, dim=1) for each in zip(*outputs, strict=True)), *states
 
 
 def _hidden(x_BNG: Tensor, weight_GH: Tensor, *_: Any) -> Tensor:
