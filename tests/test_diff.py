@@ -282,7 +282,7 @@ SOON = {"device": "cpu", "machine": "m", "threads": 1, "seconds": 0.0, "low": 0.
         ({"totals": {"attention_bytes": -1}}, r"at `\$.totals.attention_bytes`"),
         ({"training": {"step": [1]}}, r"at `\$.training.step`"),
         ({"training": {"step": {"optimizer": 1}}}, r"at `\$.training.step.optimizer`"),
-        ({"generation": {"with_cache": {"macs": "1"}}}, r"at `\$.generation.with_cache.macs`"),
+        ({"generation": {"prompt": 1, "new_tokens": "1"}}, r"at `\$.generation.new_tokens`"),
         ({"cache": [1]}, r"at `\$.cache`"),
         ({"module": {"inputs": [1]}}, r"at `\$.module.inputs\[0\]`"),
         ({"module": {"uncounted": [1]}}, r"at `\$.module.uncounted`"),

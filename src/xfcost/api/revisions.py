@@ -22,7 +22,7 @@ from typing import IO, Any, Final, NamedTuple, cast
 import msgspec
 
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, near_names, printable
-from xfcost.ledger.saved_report import Report
+from xfcost.ledger.saved_report import Report, report_of
 from xfcost.spec.reader import outside_allowed
 
 _GIT: Final = ("git", "-c", "core.fsmonitor=false")
@@ -379,7 +379,7 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
         ) from None
     if answer.report is None:
         raise UsageError(at_revision(answer.refused or "", there, given))
-    return msgspec.convert(answer.report, Report)
+    return answer.report
 
 
 def at_revision(message: str, there: CheckedOut, given: Revised) -> str:
@@ -399,9 +399,9 @@ class RevisionJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RevisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The object of the report, or why there is none."""
+    """The report, or why there is none."""
 
-    report: dict[str, Any] | None = None
+    report: Report | None = None
     refused: str | None = None
 
 
@@ -418,7 +418,6 @@ def main() -> None:
 def answered(job: RevisionJob) -> RevisionAnswer:
     """The report of the job's target; what can't be is part of the answer."""
     from xfcost.api.analysis import analyze
-    from xfcost.ledger.objects import ledger_object
 
     folder, top = Path(job.folder), Path(os.path.realpath(job.top))
     sys.path[:] = import_folders(sys.path, folder, top)
@@ -428,7 +427,7 @@ def answered(job: RevisionJob) -> RevisionAnswer:
         check_imports(top)
     except XfcostError as error:
         return RevisionAnswer(refused=str(error))
-    return RevisionAnswer(report=ledger_object(ledger))
+    return RevisionAnswer(report=report_of(ledger))
 
 
 def import_folders(entries: Iterable[str], folder: Path, top: Path) -> list[str]:
