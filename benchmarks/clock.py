@@ -20,7 +20,8 @@ from torch.utils import benchmark
 
 import xfcost
 from xfcost.api.runs import make_run
-from xfcost.ledger.statistics import fit_slope, median
+from xfcost.counting.sweep import slope
+from xfcost.ledger.statistics import median
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
@@ -107,7 +108,7 @@ def slopes() -> None:
     for name, sizes, options in SLOPES:
         ledgers = [ours(name, tokens, max_time=20, **options) for tokens in sizes]
         spent = [ledger.total("seconds", lambda row: row.mixes) for ledger in ledgers]
-        print(f"slope of mixing time: {name} N={sizes}: {fit_slope(list(sizes), spent).value:.2f}")
+        print(f"slope of mixing time: {name} N={sizes}: {slope(sizes, spent):.2f}")
 
 
 def composed() -> None:

@@ -56,16 +56,14 @@ def test_json_has_points_slopes_ratios_and_crossings(runs):
     (pair,) = found["pairs"]
     assert [one["value"] for one in pair["ratios"]] == pytest.approx([2, 0.5, 0.125])
     assert [one["faster"] for one in pair["ratios"]] == ["A", "B", "B"]
-    # medians 1 and 2 with a tenth each way: ln 2 ± √(ln²(1/0.9) + ln²(1.1)) = 0.693 ± 0.142, and so at every point;
-    # over 2 bits of N it falls from there to -0.693 ± 0.142, and meets 0 at shares 0.398, 1/2 and 0.602 of the way
-    assert pair["ratios"][0]["interval"] == pytest.approx([2 / math.exp(0.1421), 2 * math.exp(0.1421)], rel=1e-3)
-    (crossing,) = pair["crossovers_measured"]
-    assert [crossing["x"], *crossing["interval"]] == pytest.approx([128, 111, 147.5], rel=1e-3)
+    # medians 1 and 2 with a tenth each way
+    assert pair["ratios"][0]["interval"] == pytest.approx([1.8 / 1.1, 2.2 / 0.9])
+    assert pair["crossovers_measured"] == [{"below": 64, "above": 256, "first_below": True, "noisy": False}]
     time = found["series"][0]["slopes"]["time"]
     assert [one["value"] for one in time["local"]] == pytest.approx([1, 2])
     # MACs: 512·N + 16·N², 12 times as many, and ln 12 over ln 4
     assert time["local"][0]["beside"] == pytest.approx(math.log(12, 4))
-    assert time["upper_end"]["points"] == 3
+    assert (time["upper_end"]["first"], time["upper_end"]["last"]) == (256, 1024)
     assert [one["configuration"]["N"] for one in found["series"][0]["measured"]] == list(NS)
 
 
@@ -101,7 +99,7 @@ def test_compare_takes_the_seconds_of_a_lane(gpu_runs, lane, seconds, ratios):
     timings = [one["outcome"]["timing"] for one in found["series"][0]["measured"]]
     assert [one["seconds"] for one in timings] == pytest.approx(seconds)
     # a crossing lies between N = 64 and 256, where the ratio falls from 2 to 1/2: at their geometric mean
-    assert [one["x"] for one in pair["crossovers_measured"]] == pytest.approx([128] if ratios[1] < 1 else [])
+    assert [one["above"] for one in pair["crossovers_measured"]] == ([256] if ratios[1] < 1 else [])
 
 
 def test_plot_draws_kernels_unless_a_lane_is_named(gpu_runs, tmp_path):
@@ -123,7 +121,7 @@ def test_the_curve_is_the_flops_through_the_largest_point(runs):
     assert [at[x] for x in NS] == pytest.approx([64.0 * flops / counted[-1] for flops in counted])
     assert line.name == f"A: FLOPs at {counted[-1] / 64.0 / 1000:.0f} kFLOP/s"
     assert points.intervals == [pytest.approx((0.9 * value, 1.1 * value)) for value in (1.0, 4.0, 64.0)]
-    assert points.name == "A, slope 1.50 (1.45 to 1.55) at the upper end"
+    assert points.name == "A, slope 2.00 (1.86 to 2.14) at the upper end"
 
 
 def test_the_predicted_peak_stands_beside_the_measured_one(runs):

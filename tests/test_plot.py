@@ -242,7 +242,7 @@ def test_measured_seconds_are_drawn_with_their_spread():
     assert list(chart.points[0].xs) == [49, 196]
     assert list(chart.points[0].values) == [0.01, 0.08]
     assert chart.points[0].spread == [0.001, 0.008]
-    assert "measured, slope not determined: two points give no interval" in chart.points[0].name
+    assert chart.points[0].name == "ViT-Ti/16, measured, slope 1.50"
     assert chart.lines[0].values[0] == pytest.approx(0.01)
     assert "abacus" in chart.subtitle
     bars = chart_figure(chart).axes[0].containers[0].lines[2][0]

@@ -1,6 +1,5 @@
-"""Medians, intervals, ratios and slopes: arithmetic by hand, and what must hold for all numbers."""
+"""Medians, intervals and ratios: arithmetic by hand, and what must hold for all numbers."""
 
-import math
 import statistics
 
 import pytest
@@ -11,14 +10,11 @@ from xfcost.ledger.metadata import Load
 from xfcost.ledger.statistics import (
     Estimate,
     Interval,
-    fit_slope,
     interquartile_range,
     median,
     median_interval,
     paired_ratio,
     precision,
-    slope_refused,
-    student_quantile,
 )
 from xfcost.ledger.timing_plan import TimingPlan, noise_text
 
@@ -60,50 +56,6 @@ def test_precision_is_the_farther_end_and_one_value_has_no_range():
     # 0.4 below and 0.1 above a median of 2.
     assert precision(Estimate(2.0, Interval(1.6, 2.1))) == pytest.approx(0.2)
     assert precision(Estimate(2.0, None)) is None
-
-
-def test_students_quantiles_are_those_of_the_tables():
-    table = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042}
-    assert {free: student_quantile(free) for free in table} == pytest.approx(table, abs=5e-4)
-
-
-def test_the_slope_of_an_exact_power_has_an_interval_without_width():
-    found = fit_slope([1, 2, 4, 8], [3, 12, 48, 192])
-    assert [found.value, *found.interval] == pytest.approx([2, 2, 2])
-
-
-def test_the_interval_of_a_slope_is_students():
-    # In base e: x = 0, 1, 2 and y = 0, 2, 2. Slope 1, mean (1, 4/3), residuals -1/3, 2/3, -1/3: squares 2/3.
-    # One degree of freedom, Σ(x - 1)² = 2: the error is √(2/3 / 2) = √(1/3), and t is 12.706.
-    found = fit_slope([1, math.e, math.e**2], [1, math.e**2, math.e**2])
-    assert found.value == pytest.approx(1)
-    assert found.interval.high - found.value == pytest.approx(12.706 * math.sqrt(1 / 3), rel=1e-4)
-    assert found.value - found.interval.low == pytest.approx(found.interval.high - found.value)
-
-
-def test_a_slope_needs_two_different_points_and_its_interval_three():
-    assert fit_slope([4], [1]) is None
-    assert fit_slope([4, 4], [1, 2]) is None
-    assert fit_slope([1, 2], [1, 2]) == Estimate(pytest.approx(1), None)
-
-
-@pytest.mark.parametrize(
-    ("fitted", "why"),
-    [
-        (None, "one point"),
-        (Estimate(1.0, None), "no interval"),
-        (Estimate(1.0, Interval(-0.1, 2.1)), "falling and a quadratic"),
-        (Estimate(1.0, Interval(0.4, 1.5)), "wider than 1"),
-        (Estimate(-0.3, Interval(-0.4, -0.2)), "less time"),
-        (Estimate(1.9, Interval(1.5, 2.3)), None),
-        (Estimate(0.0, Interval(-0.1, 0.1)), "does not grow"),
-        (Estimate(0.1, Interval(0.0, 0.2)), "does not grow"),
-        (Estimate(0.1, Interval(0.01, 0.2)), None),
-    ],
-)
-def test_a_slope_that_tells_nothing_is_not_determined(fitted, why):
-    found = slope_refused(fitted)
-    assert found is None if why is None else why in found
 
 
 def test_a_paired_ratio_pairs_the_measurements_of_a_turn():

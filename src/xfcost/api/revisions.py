@@ -1,7 +1,7 @@
 """A target at a git revision: its files in a temporary folder, and its report from there.
 
-Of git only `rev-parse`, `for-each-ref`, `ls-tree` and `cat-file` run. They write nothing, and run nothing that the
-repository's configuration names: no filter, hook or fsmonitor, and no fetch of what a partial clone lacks.
+Of git only `rev-parse`, `for-each-ref`, `ls-tree` and `cat-file` run. They change no file of the working tree, and run
+no filter or hook of the repository. What a partial clone lacks is fetched, as by any other command of git.
 
 Code of a revision runs in a process of its own, `python -m xfcost.api.revisions`, a job on stdin, a report on stdout:
 two revisions of a module have imports of the same names.
@@ -22,23 +22,15 @@ from typing import IO, Any, Final, NamedTuple, cast
 import msgspec
 
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, near_names, printable
-from xfcost.ledger.saved_report import Report
+from xfcost.ledger.saved_report import Report, report_of
 from xfcost.spec.reader import outside_allowed
 
-_GIT: Final = ("git", "-c", "core.fsmonitor=false")
-_ENVIRONMENT: Final = {
-    "LC_ALL": "C",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_ALLOW_PROTOCOL": "none",
-    "GIT_NO_LAZY_FETCH": "1",  # before 2.45 the line above does
-}
-# Modes of `git ls-tree`.
-_LINK: Final = "120000"
-_EXECUTABLE: Final = "100755"
+_GIT: Final = "git"
+_ENGLISH: Final = {"LC_ALL": "C"}
+# The mode of a link in `git ls-tree`.
+_LINK: Final = b"120000"
 # Parts of a path that would lead out of a folder; commits that git itself makes have none of them.
 _NO_NAMES: Final = {"", ".", ".."}
-# So many parts of paths are followed of a link: links may lead in a circle.
-_MOST_PARTS: Final = 1000
 
 
 class Repository(NamedTuple):
@@ -86,69 +78,32 @@ def commit_of(revision: str) -> str:
     return named.stdout.decode("ascii").strip()
 
 
-class File(NamedTuple):
-    """A file of a commit, or a link."""
-
-    mode: str
-    content: str
-    """The name of its object."""
-
-
 class Tree(NamedTuple):
-    """The files of a commit by their paths from the top, and where its links lead."""
+    """The files of a commit."""
 
     top: Path
-    files: Mapping[str, File]
-    links: Mapping[str, str]
-
-    def followed(self, path: str) -> str | None:
-        """`path` with its links followed inside the commit; None where they lead out of it, or in a circle."""
-        waiting = path.split("/")
-        found: list[str] = []
-        for _ in range(_MOST_PARTS):
-            if not waiting:
-                return "/".join(found)
-            part = waiting.pop(0)
-            if part == "..":
-                if not found:
-                    return None
-                found.pop()
-            elif part not in ("", "."):
-                found.append(part)
-                if (target := self.links.get("/".join(found))) is not None:
-                    if target.startswith("/"):
-                        return None
-                    found.pop()
-                    waiting[:0] = target.split("/")
-        return None
+    files: Mapping[str, str]
+    """Path from the top -> the name by which git has it: of its object; of a link `COMMIT:PATH`, which git follows."""
 
     def check_out(self, paths: Iterable[str], folder: Path) -> None:
-        """Write these files into `folder` as they are stored; of a link also what it leads to.
+        """Write these files into `folder` as they are stored, of a link what it leads to.
 
-        A link that leads out of the commit is left out.
+        A link is left out that leads out of the commit, or to a folder.
 
         Raises:
             UsageError: a file can't be read or written.
         """
         wanted = list(paths)
         for path in wanted:
-            if not _NO_NAMES.isdisjoint(re.split(r"[/\\]", path)):
+            if not _NO_NAMES.isdisjoint(re.split(r"[/\\]", path)) or "\n" in self.files[path]:
                 raise UsageError(f"{printable(path, 200)}: no file of a commit may have that name")
-        ends = {path: end for path in wanted if path in self.links and (end := self.followed(path)) is not None}
-        every = dict.fromkeys([*wanted, *ends.values()])
-        written = [path for path in every if path in self.files and path not in self.links]
-        contents = _contents(self.top, [self.files[path].content for path in written])
+        contents = _contents(self.top, [self.files[path] for path in wanted])
         try:
-            for path, content in zip(written, contents, strict=True):
-                target = folder / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
-                if self.files[path].mode == _EXECUTABLE:
-                    target.chmod(0o755)
-            for path, end in ends.items():  # behind the files: none is written through a link
-                link = folder / path
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(folder / end)
+            for path, content in zip(wanted, contents, strict=True):
+                if content is not None:
+                    target = folder / path
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(content)
         except (OSError, ValueError) as error:
             raise UsageError(f"files of the revision can't be written: {error}") from None
 
@@ -157,47 +112,43 @@ def tree_at(top: Path, commit: str) -> Tree:
     """The files of a commit.
 
     Raises:
-        UsageError: git can't list or read them.
+        UsageError: git can't list them.
     """
     files = {}
     for line in _ran(["ls-tree", "-r", "-z", commit], top).split(b"\0"):
         described, _, path = line.partition(b"\t")
         if b" blob " in described:  # and no commit of a submodule
-            mode, _, content = described.decode("ascii").split()
-            files[os.fsdecode(path)] = File(mode, content)
-    links = [path for path, file in files.items() if file.mode == _LINK]
-    targets = _contents(top, [files[path].content for path in links])
-    return Tree(top, files, dict(zip(links, map(os.fsdecode, targets), strict=True)))
+            mode, _, content = described.split()
+            name = os.fsdecode(path)
+            files[name] = f"{commit}:{name}" if mode == _LINK else content.decode("ascii")
+    return Tree(top, files)
 
 
-def _contents(top: Path, objects: Sequence[str]) -> Iterator[bytes]:
-    """The stored bytes of objects, one at a time.
+def _contents(top: Path, names: Sequence[str]) -> Iterator[bytes | None]:
+    """The stored bytes of files, one at a time; None of a link that leads to none.
 
     Raises:
         UsageError: one is not there.
     """
-    if not objects:
-        return
     with tempfile.TemporaryFile() as asked:
-        asked.write("".join(f"{one}\n" for one in objects).encode())
+        asked.write(b"".join(os.fsencode(f"{name}\n") for name in names))
         asked.seek(0)
         with subprocess.Popen(  # noqa: S603 - a list of words, no shell
-            [*_GIT, "cat-file", "--batch"],
+            [_GIT, "cat-file", "--batch", "--follow-symlinks"],
             cwd=top,
-            env=os.environ | _ENVIRONMENT,
+            env=os.environ | _ENGLISH,
             stdin=asked,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         ) as reading:
             answers = cast("IO[bytes]", reading.stdout)
-            for one in objects:
-                size = answers.readline().rpartition(b" ")[2].strip()  # OBJECT blob SIZE, or OBJECT missing
-                if not size.isdigit():
-                    raise UsageError(
-                        f"git cat-file: {one[:10]} of that revision is not in this repository; where it is a partial "
-                        "clone, fetch it with git first: nothing is fetched here"
-                    )
-                yield answers.read(int(size))
+            for name in names:
+                # OBJECT blob SIZE; of a link also OBJECT tree SIZE, symlink SIZE, dangling SIZE, loop SIZE
+                *kind, size = answers.readline().split(b" ")
+                if not size.strip().isdigit():  # OBJECT missing
+                    raise UsageError(f"git cat-file: {printable(name, 80)} of that revision is not in this repository")
+                content = answers.read(int(size))
+                yield content if kind[1:] == [b"blob"] else None
                 answers.read(1)  # the line's end
 
 
@@ -216,7 +167,7 @@ def _ran(words: Sequence[str], top: Path) -> bytes:
 def _git(words: Sequence[str], top: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(  # noqa: S603 - a list of words, no shell
-            [*_GIT, *words], cwd=top, env=os.environ | _ENVIRONMENT, capture_output=True, check=False
+            [_GIT, *words], cwd=top, env=os.environ | _ENGLISH, capture_output=True, check=False
         )
     except FileNotFoundError:
         raise UsageError("git is not installed (or not in PATH), and a revision of a file needs it") from None
@@ -311,15 +262,14 @@ def checked_out(given: Revised) -> Iterator[CheckedOut]:
     commit = commit_of(given.revision)
     tree = tree_at(found.top, commit)
     path = _path(given, found.prefix, list(tree.files), commit)
-    if path in tree.links and tree.followed(path) not in tree.files:
-        raise UsageError(
-            f"{printable(given.text, 200)}: is a link to {printable(tree.links[path], 120)}, which is not a file of "
-            "that revision; give the file itself"
-        )
     folder = "" if given.is_code or outside_allowed() else str(PurePosixPath(path).parent)
     inside = "" if folder in ("", ".") else f"{folder}/"
     with tempfile.TemporaryDirectory(prefix="xfcost-") as temporary:
         tree.check_out((file for file in tree.files if file.startswith(inside)), Path(temporary))
+        if path in tree.files and not os.path.exists(os.path.join(temporary, path)):
+            raise UsageError(
+                f"{printable(given.text, 200)}: is a link that leads to no file of that revision; give the file itself"
+            )
         yield CheckedOut(Path(temporary), found.top, _target(given, path))
 
 
@@ -379,7 +329,7 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
         ) from None
     if answer.report is None:
         raise UsageError(at_revision(answer.refused or "", there, given))
-    return msgspec.convert(answer.report, Report)
+    return answer.report
 
 
 def at_revision(message: str, there: CheckedOut, given: Revised) -> str:
@@ -399,9 +349,9 @@ class RevisionJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RevisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The object of the report, or why there is none."""
+    """The report, or why there is none."""
 
-    report: dict[str, Any] | None = None
+    report: Report | None = None
     refused: str | None = None
 
 
@@ -418,7 +368,6 @@ def main() -> None:
 def answered(job: RevisionJob) -> RevisionAnswer:
     """The report of the job's target; what can't be is part of the answer."""
     from xfcost.api.analysis import analyze
-    from xfcost.ledger.objects import ledger_object
 
     folder, top = Path(job.folder), Path(os.path.realpath(job.top))
     sys.path[:] = import_folders(sys.path, folder, top)
@@ -428,7 +377,7 @@ def answered(job: RevisionJob) -> RevisionAnswer:
         check_imports(top)
     except XfcostError as error:
         return RevisionAnswer(refused=str(error))
-    return RevisionAnswer(report=ledger_object(ledger))
+    return RevisionAnswer(report=report_of(ledger))
 
 
 def import_folders(entries: Iterable[str], folder: Path, top: Path) -> list[str]:

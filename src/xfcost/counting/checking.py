@@ -18,8 +18,8 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.on_devices import output_word
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.saved_report import Report, ReportDeviceMemory
-from xfcost.ledger.training import MESH_FIELDS, Mesh
+from xfcost.ledger.saved_report import Report
+from xfcost.ledger.training import MESH_FIELDS, DeviceMemory, Mesh
 from xfcost.ledger.units import number_of
 
 _LOGITS: Final = "logits of the loss"
@@ -112,7 +112,7 @@ def _memory(report: Report, option: str) -> BudgetFigure:
         parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache and state": memory.cache}
         return BudgetFigure(memory.total, "memory", _some(parts))
     plan = report.training.plan
-    held: ReportDeviceMemory | None = None if plan is None else plan.memory
+    held: DeviceMemory | None = None if plan is None else plan.memory
     parts = {
         "parameters, gradients and optimizer": step.fixed_bytes if held is None else held.states,
         "saved activations": step.kept_bytes if held is None else held.activations,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,26 +19,14 @@ from xfcost.counting.measured_series import (
     grouped,
     pairs_of,
 )
-from xfcost.counting.sweep import PIXELS, SizeAxis, slope
+from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.ledger import units
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.statistics import (
-    Estimate,
-    Interval,
-    fit_slope,
-    logarithm,
-    paired_ratio,
-    quotient,
-    slope_refused,
-    weighted_sum,
-)
+from xfcost.ledger.statistics import Estimate, Interval, exponent, paired_ratio, quotient
 
-# The upper end: the points from a quarter of the largest N on (half of the largest side), and at least three.
+# The upper end: the points from a quarter of the largest N on (half of the largest side), and at least two.
 _OCTAVES: Final = 2
-_FEWEST: Final = 3
-# Of single readings: no cost falls.
-_FALLS: Final = "it falls, and each figure was read once"
 
 
 class Slope(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,67 +34,39 @@ class Slope(msgspec.Struct, frozen=True, kw_only=True):
 
     first: int
     last: int
-    points: int
     value: float
     interval: Interval | None
-    refused: str | None
-    """Why it is not determined; None of one that is."""
+    """From those of both points; None where one has none."""
     beside: float | None
-    """The exponent of what was counted or predicted, over the same points."""
-
-
-def fitted(xs: Sequence[float], estimates: Sequence[Estimate]) -> Estimate | None:
-    """The slope of the least-squares line, both axes logarithmic.
-
-    It is a weighted sum of the logarithms, so the intervals of the points give its interval; where a point has none,
-    the scatter about the line does. None where there are not two different x.
-    """
-    if len(set(xs)) < 2 or not all(one.interval for one in estimates):  # noqa: PLR2004 - a line has two ends
-        return fit_slope(xs, [one.value for one in estimates])
-    logs = [math.log(x) for x in xs]
-    mean = math.fsum(logs) / len(logs)
-    squares = math.fsum((x - mean) ** 2 for x in logs)
-    return weighted_sum([(x - mean) / squares for x in logs], [logarithm(one) for one in estimates])
+    """The exponent of what was counted or predicted, between the same points."""
 
 
 def local_slopes(series: Series, reading: MeasuredMetric) -> list[Slope]:
     """The slopes between neighbouring points."""
-    pairs = pairwise(series.points(reading))
-    return [one for pair in pairs if (one := _slope(pair, reading)) is not None]
+    return [_slope(*pair, reading) for pair in pairwise(series.points(reading))]
 
 
 def upper_slope(series: Series, reading: MeasuredMetric) -> Slope | None:
-    """The slope over the largest points; None of fewer than two."""
+    """The slope between the first and the last of the largest points; None of fewer than two."""
     points = series.points(reading)
-    if not points:
+    if len(points) < 2:  # noqa: PLR2004 - a line has two ends
         return None
+    *before, last = points
     octaves = _OCTAVES / 2 if series.axis is PIXELS else _OCTAVES
-    least = points[-1].x / 2**octaves
-    number = max(sum(point.x >= least for point in points), _FEWEST)
-    return _slope(points[-number:], reading)
+    first = next((point for point in before if point.x >= last.x / 2**octaves), before[-1])
+    return _slope(first, last, reading)
 
 
-def _slope(points: Sequence[SeriesPoint], reading: MeasuredMetric) -> Slope | None:
-    xs = [point.x for point in points]
-    estimate = fitted(xs, [point.estimate for point in points])
-    if estimate is None:
-        return None
-    if reading.repeated:
-        # time can follow the MACs or the attention matrices
-        counts = [[getattr(point.row.counted, name) for point in points] for name in ("macs", "attention_entries")]
-        derived = [exponent for values in counts if all(values) and (exponent := slope(xs, values)) is not None]
-        refused = slope_refused(estimate, max(derived, default=None))
-    else:
-        estimate, refused = Estimate(estimate.value, None), _FALLS if estimate.value < 0 else None
-    beside = [reading.beside(point.row) for point in points]
+def _slope(first: SeriesPoint, last: SeriesPoint, reading: MeasuredMetric) -> Slope:
+    ratio = last.x / first.x
+    found = exponent(ratio, first.estimate, last.estimate)
+    beside = [Estimate(value, None) for point in (first, last) if (value := reading.beside(point.row))]
     return Slope(
-        first=xs[0],
-        last=xs[-1],
-        points=len(points),
-        value=estimate.value,
-        interval=estimate.interval,
-        refused=refused,
-        beside=slope(xs, beside) if all(beside) else None,
+        first=first.x,
+        last=last.x,
+        value=found.value,
+        interval=found.interval,
+        beside=exponent(ratio, *beside).value if len(beside) > 1 else None,
     )
 
 
@@ -133,18 +92,15 @@ class Ratio(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeCrossing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one series overtakes the other."""
+    """Where one series overtakes the other: between two points whose intervals are on opposite sides of 1."""
 
     below: int
     """The last measured point before it at which a difference is seen, and the first one after it."""
     above: int
-    x: float
-    """Between them, on straight lines of the ratio, both axes logarithmic."""
-    interval: Interval
     first_below: bool
     """Is the first series the smaller one below?"""
     noisy: bool = False
-    """Was a ratio noisy that it is made of?"""
+    """Is a ratio between them noisy?"""
 
 
 def ratios(first: Series, second: Series, reading: MeasuredMetric) -> list[Ratio]:
@@ -179,46 +135,18 @@ def in_the_same_turns(first: Measurement, second: Measurement) -> bool:
 
 
 def crossings(points: Sequence[Ratio]) -> list[TimeCrossing]:
-    """Where the order is reversed, between points at which a difference is seen.
-
-    The ratio's interval is carried along between the points: a crossing lies where it holds 1.
-    """
+    """Where the order is reversed, between points at which a difference is seen."""
     seen = [number for number, point in enumerate(points) if point.order]
     return [
-        _crossing([points[low], *(one for one in points[low + 1 : high] if one.interval), points[high]])
+        TimeCrossing(
+            below=points[low].x,
+            above=points[high].x,
+            first_below=points[low].order == 1,
+            noisy=any(point.noisy for point in points[low : high + 1]),
+        )
         for low, high in pairwise(seen)
         if points[low].order != points[high].order
     ]
-
-
-def _crossing(points: Sequence[Ratio]) -> TimeCrossing:
-    """The crossing between the first and the last of `points`, which all have intervals."""
-    falls = points[0].order == 1
-    bounds: list[Callable[[Interval], float]] = [lambda one: one.low, lambda one: one.high]
-    early, late = bounds if falls else bounds[::-1]  # the bound that meets 1 before the other does
-    spans = [(one.x, one.interval) for one in points if one.interval is not None]
-    return TimeCrossing(
-        below=points[0].x,
-        above=points[-1].x,
-        x=_reaches_one([(one.x, one.value) for one in points])[0],
-        interval=Interval(
-            _reaches_one([(x, early(interval)) for x, interval in spans])[0],
-            _reaches_one([(x, late(interval)) for x, interval in spans])[-1],
-        ),
-        first_below=falls,
-        noisy=any(one.noisy for one in points),
-    )
-
-
-def _reaches_one(points: Sequence[tuple[float, float]]) -> list[float]:
-    """Where straight lines through (x, ratio), both axes logarithmic, meet 1."""
-    found = []
-    for (x, ratio), (next_x, next_ratio) in pairwise(points):
-        here, there = math.log(ratio), math.log(next_ratio)
-        if here == 0 or here * there < 0:
-            share = here / (here - there) if here else 0.0
-            found.append(math.exp(math.log(x) + share * (math.log(next_x) - math.log(x))))
-    return found
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):

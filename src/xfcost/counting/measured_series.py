@@ -31,8 +31,6 @@ class MeasuredMetric(NamedTuple):
     beside_word: str
     predicted: bool = False
     """Is that a prediction, in the metric's own unit?"""
-    repeated: bool = True
-    """Was it measured several times? A single reading has no interval, and a slope of such ones neither."""
 
 
 def mixing_macs_of(counted: Counted) -> int:
@@ -92,9 +90,7 @@ METRICS: Final = {
         lambda row: mixing_macs_of(row.counted),
         "mixing MACs",
     ),
-    "memory": MeasuredMetric(
-        "Peak memory", "peak memory", _peak, _predicted_peak, "predicted", predicted=True, repeated=False
-    ),
+    "memory": MeasuredMetric("Peak memory", "peak memory", _peak, _predicted_peak, "predicted", predicted=True),
     "activations": MeasuredMetric(
         "Peak memory less weights",
         "peak memory less weights",
@@ -102,7 +98,6 @@ METRICS: Final = {
         lambda row: _less_weights(row, _predicted_peak(row)),
         "predicted",
         predicted=True,
-        repeated=False,
     ),
 }
 

@@ -7,6 +7,7 @@ Points have about equal ratios, for log axes.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,6 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.statistics import fit_slope
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -352,9 +352,10 @@ def _steps(span: tuple[int, int], sizes: PossibleSizes, axis: SizeAxis, most: in
 
 def slope(tokens: Sequence[float], values: Sequence[float | None]) -> float | None:
     """The exponent in N: the slope of the least-squares line through the points, both axes logarithmic."""
-    points = [(n, value) for n, value in zip(tokens, values, strict=True) if value]
-    found = fit_slope(*zip(*points, strict=True)) if points else None
-    return None if found is None else found.value
+    points = [(math.log(n), math.log(value)) for n, value in zip(tokens, values, strict=True) if value]
+    if len({x for x, _ in points}) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
 def thinned(tokens: Sequence[int], most: int) -> list[int]:

@@ -169,8 +169,6 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Peak of live tensor bytes during a forward, parameters included."""
     predicted_peak_bytes: int | None = None
     """The same, predicted on the `meta` device before the run."""
-    predicted_reserved_bytes: tuple[int, int] | None = None
-    """On CUDA: fewest and most bytes that torch's allocator reserves for them, libraries' workspaces included."""
     interval: tuple[Seconds, Seconds] | None = None
     """The 95 % interval of the median, from order statistics; None of fewer than six measurements."""
     precision: float | None = None
@@ -247,8 +245,6 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """On a GPU the versions that its calls were recorded with."""
     peak_bytes: int | None = None
     """On a GPU: peak of live tensor bytes, parameters included."""
-    reserved_bytes: tuple[int, int] | None = None
-    """On a GPU: fewest and most bytes that torch's allocator reserves for them, libraries' workspaces included."""
 
     @property
     def whole(self) -> float:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
+from xfcost.ledger.units import Count
+
 
 class CacheBytes(msgspec.Struct, frozen=True, kw_only=True):
     """The KV cache and recurrent states, in bytes."""
 
-    bytes: int
+    bytes: Count
     """For the whole batch with N tokens."""
-    bytes_per_token: int
+    bytes_per_token: Count
     """Bytes that each further token of a sample adds; 0 for states of constant size and full windows."""
-    state_bytes: int
+    state_bytes: Count
     """The part of `bytes` that does not grow: states, full windows, and an encoder's keys and values."""
-    recurrent_bytes: int
+    recurrent_bytes: Count
     """The part of `bytes` in recurrent states and the last inputs of convolutions."""
-    cross_attention_bytes: int = 0
+    cross_attention_bytes: Count = 0
     """The part of `state_bytes` that cross-attention reads: keys and values of an encoder's tokens, computed once."""
 
     def times(self, samples: int, before: int = 1) -> CacheBytes:
@@ -58,15 +60,15 @@ class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
 class PassWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one or several passes."""
 
-    macs: int
-    flops: int
+    macs: Count
+    flops: Count
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """m new tokens after a prompt of N: the prefill gives the first, decode steps the others."""
 
-    prompt: int
-    new_tokens: int
+    prompt: Count
+    new_tokens: Count
     prefill: PassWork
     decode: PassWork | None
     """All m - 1 decode steps, with N + 1, …, N + m - 1 tokens; None if a mixer has no decode step."""

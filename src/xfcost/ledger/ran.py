@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from xfcost.ledger.units import Count
+
 
 class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
     """The costs of a module as polynomials in N, and how they grow.
@@ -72,7 +74,7 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     """What it ran on: without elements (`meta`, fake), or on real numbers."""
     reason: str | None = None
     """Why not on `meta`."""
-    uncounted: dict[str, int] = {}
+    uncounted: dict[str, Count] = {}
     """Operations without a formula, with how often they ran: totals are lower bounds."""
     uncalled: tuple[str, ...] = ()
     """Modules with parameters that no operation took."""

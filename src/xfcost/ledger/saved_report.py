@@ -1,6 +1,7 @@
 """The report of `xfcost analyze --format json`, read back: what two runs are compared by.
 
-A ledger and a saved file both become a `Report`, so that one comparison serves both.
+A ledger and a saved file both become a `Report`, so that one comparison serves both. Its parts are read by the structs
+that wrote them, where they have one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.measurements import fault_of_timing
 from xfcost.ledger.metadata import Prediction, Timing
+from xfcost.ledger.modes import CacheBytes, Generation
 from xfcost.ledger.objects import ledger_object
+from xfcost.ledger.on_devices import MemoryNeed
+from xfcost.ledger.ran import ModuleRun
+from xfcost.ledger.training import DeviceMemory, TrainingStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT, Count, number_of
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -72,57 +77,12 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
     kept_bytes: Count | None = None
 
 
-class ReportCache(msgspec.Struct, frozen=True, kw_only=True):
-    """The KV cache and recurrent state of a decode step."""
-
-    bytes: Count | None = None
-
-
-class ReportWork(msgspec.Struct, frozen=True, kw_only=True):
-    """Prefill and decode steps together."""
-
-    macs: Count
-    flops: Count
-
-
-class ReportGeneration(msgspec.Struct, frozen=True, kw_only=True):
-    """A generation: how many tokens are new, and what they cost with a cache."""
-
-    new_tokens: Count | None = None
-    with_cache: ReportWork | None = None
-    refused: str | None = None
-    """Why there are no decode steps."""
-
-
-class ReportStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A training step."""
-
-    optimizer: str | None = None
-    forward_macs: Count | None = None
-    backward_macs: Count | None = None
-    model_flops: Count | None = None
-    fixed_bytes: Count | None = None
-    kept_bytes: Count | None = None
-    loss_logits_bytes: Count = 0
-
-
-class ReportDeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device holds that needs most, in training."""
-
-    states: Count | None
-    activations: Count | None
-    recomputed: Count | None
-    logits: Count
-    total: Count
-    complete: bool
-
-
 class ReportPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A training step on devices."""
 
     device: str
     devices: Count
-    memory: ReportDeviceMemory
+    memory: DeviceMemory
     bound_step_seconds: Seconds | None
     no_time: str | None = None
     """Why it takes none."""
@@ -133,15 +93,8 @@ class ReportPlan(msgspec.Struct, frozen=True, kw_only=True):
 class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
     """Training."""
 
-    step: ReportStep | None = None
+    step: TrainingStep | None = None
     plan: ReportPlan | None = None
-
-
-class ReportMemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run on devices needs."""
-
-    remedies: tuple[str, ...] = ()
-    """Options with each of which it would fit."""
 
 
 class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,15 +107,7 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """New tokens of a decode step or a generation, tokens of a prompt, samples of a forward."""
     no_time: str | None = None
     """Why it takes none."""
-    memory: ReportMemoryNeed = ReportMemoryNeed()
-
-
-class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
-    """A torch module instead of a spec."""
-
-    inputs: tuple[str, ...] = ()
-    uncounted: dict[str, Count] = {}
-    """Operations without a formula, and how often they ran; totals are lower bounds."""
+    memory: MemoryNeed
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,10 +128,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     timing: Timing | None = None
     prediction: Prediction | None = None
-    cache: ReportCache | None = None
-    generation: ReportGeneration | None = None
+    cache: CacheBytes | None = None
+    generation: Generation | None = None
     training: ReportTraining | None = None
-    module: ReportModule | None = None
+    module: ModuleRun | None = None
     on: ReportOnDevices | None = None
     versions: dict[str, str] = {}
 
@@ -224,7 +169,7 @@ def read_report(text: str, name: str) -> Report:
         other = f", but of `xfcost {known[0]}`" if known else "; it has no operations, and may be of another tool"
         raise UsageError(f"{name}: {_NO_REPORT}{other}")
     try:
-        report = msgspec.convert(fields, Report)
+        report = msgspec.convert(fields, Report, str_keys=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name}: {_NO_REPORT}: {validation_text(error)}") from None
     fault = fault_of_numbers(fields) or fault_of_timing(report.timing)

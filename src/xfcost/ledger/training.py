@@ -13,7 +13,7 @@ import msgspec
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import Checkpoint
 from xfcost.ledger.on_devices import why_no_time
-from xfcost.ledger.units import DAY
+from xfcost.ledger.units import DAY, Count
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,18 +59,18 @@ MESH_FIELDS: Final[dict[str, str]] = {
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes on one device, by part; None where a part is not known."""
 
-    pipeline_stage: int
+    pipeline_stage: Count
     """Of which stage it holds a share, from 1."""
-    parameters: int
-    gradients: int
-    master: int
+    parameters: Count
+    gradients: Count
+    master: Count
     """A float32 copy of 16-bit parameters."""
-    optimizer: int | None
-    activations: int | None
+    optimizer: Count | None
+    activations: Count | None
     """Saved for the backward pass, of all micro-batches in flight."""
-    recomputed: int | None
+    recomputed: Count | None
     """Activations of the one block (or attention core) that is being recomputed."""
-    logits: int
+    logits: Count
     """Float32 logits of the loss."""
 
     @property
@@ -273,27 +273,27 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """One training step on one batch: forward, backward, update; and its memory."""
 
     optimizer: str
-    tokens: int | None
+    tokens: Count | None
     """Tokens of the batch in all streams, as N counts them; None of a module, whose tokens are not known."""
-    forward_macs: int
-    backward_macs: int
-    recomputed_macs: int
+    forward_macs: Count
+    backward_macs: Count
+    recomputed_macs: Count
     """The part of `backward_macs` that recomputes forward passes (reversible residuals, checkpointing)."""
-    model_flops: int
+    model_flops: Count
     """2·(forward + backward MACs), without element-wise work."""
-    update_flops: int
+    update_flops: Count
     """FLOPs of the optimizer, by a documented convention."""
-    params_bytes: int
-    gradients_bytes: int
-    master_bytes: int
+    params_bytes: Count
+    gradients_bytes: Count
+    master_bytes: Count
     """A float32 copy of all parameters, where these have 16 bits."""
-    optimizer_bytes: int | None
+    optimizer_bytes: Count | None
     """Optimizer state; None where it depends on the parameters' shapes (adafactor) and no model was built."""
-    kept_bytes: int | None
+    kept_bytes: Count | None
     """Saved activations; None without a trace."""
-    attention_kept_bytes: int
+    attention_kept_bytes: Count
     """The saved activations that are attention matrices (fused: their statistics)."""
-    loss_logits_bytes: int = 0
+    loss_logits_bytes: Count = 0
     """Float32 logits of a loss over a vocabulary. The walked step takes the sum of its output as loss: it has none."""
 
     @property

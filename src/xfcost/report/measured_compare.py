@@ -15,7 +15,7 @@ from xfcost.ledger import units
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
-from xfcost.ledger.statistics import Interval
+from xfcost.ledger.statistics import Estimate, Interval
 from xfcost.report.crossovers import order_lines, range_text
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, table_of, to_csv
 from xfcost.report.measurements import doubts, precision_text
@@ -25,7 +25,6 @@ from xfcost.report.timing import lane_text
 
 # Pairs that a report names.
 _MOST_PAIRS: Final = 6
-NOT_DETERMINED: Final = "not determined"
 # Mode -> the part of its work whose MACs cross, where that is not all.
 _PARTS: Final = {"generate": ", of the prefill", "train": ", of the forward"}
 _RUN: Final = ("batch", "dtype", "attention", "mode", "device", "threads", "compiled", "composed")
@@ -152,12 +151,10 @@ def _measured_texts(pair: Pair) -> Iterator[str]:
 
 
 def crossing_text(one: TimeCrossing, pair: Pair) -> str:
-    """`N ≈ 1,520 (1,310 to 1,760), between the points 784 and 3,136; below it ViT-S/8 is faster`."""
+    """`between N = 784 and 3,136; below it ViT-S/8 is faster`."""
     below = pair.first if one.first_below else pair.second
-    return (
-        f"{pair.first.axis.word} ≈ {one.x:,.0f} ({one.interval.low:,.0f} to {one.interval.high:,.0f}), between the "
-        f"points {one.below:,} and {one.above:,}; below it {below.name} is faster{'; noisy' if one.noisy else ''}"
-    )
+    between = f"between {pair.first.axis.word} = {one.below:,} and {one.above:,}"
+    return f"{between}; below it {below.name} is faster{'; noisy' if one.noisy else ''}"
 
 
 def counted_texts(pair: Pair) -> Iterator[str]:
@@ -189,7 +186,7 @@ def _series_table(series: Series) -> DataTable:
         timing, memory = row.outcome.timing, row.outcome.memory
         x = at(row, series.axis)
         local = slopes.get(x)
-        slope = [determined_text(local), slope_text(local.beside)] if local else ["", ""]
+        slope = [exponent_text(local), slope_text(local.beside)] if local else ["", ""]
         peaks = [units.size(memory.measured), units.size(memory.predicted)] if memory else [units.DASH] * 2
         time_cells = [units.seconds(timing.seconds if timing else None), precision_text(timing)]
         rows.append([f"{x:,}", *time_cells, *slope, *peaks])
@@ -205,17 +202,14 @@ def _upper_texts(series: Series) -> Iterator[str]:
             continue
         where = span_text([one.first, one.last], series.axis)
         beside = f", {reading.beside_word} {slope_text(one.beside)}"
-        why = "" if one.refused is None else f" ({one.refused})"
-        lines.append((where, f"  {lowered(reading.title)}: {determined_text(one)}{beside}{why}"))
+        lines.append((where, f"  {lowered(reading.title)}: {exponent_text(one)}{beside}"))
     for where, group in groupby(lines, key=lambda line: line[0]):
         yield f"slopes at the upper end, {where}:"
         yield from (text for _, text in group)
 
 
-def determined_text(one: Slope) -> str:
-    """`1.35 (1.30 to 1.41)`, or that it is not determined."""
-    if one.refused is not None:
-        return NOT_DETERMINED
+def exponent_text(one: Slope | Estimate) -> str:
+    """`1.35 (1.30 to 1.41)`."""
     interval = "" if one.interval is None else f" ({one.interval.low:.2f} to {one.interval.high:.2f})"
     return f"{slope_text(one.value)}{interval}"
 
@@ -259,7 +253,7 @@ def faster(pair: Pair, one: Ratio) -> str | None:
 def _why_none(one: Ratio) -> str:
     """Why no series is called faster."""
     if one.interval is None:
-        return NOT_DETERMINED
+        return "not determined"
     return "noisy" if one.order else "no difference seen"
 
 

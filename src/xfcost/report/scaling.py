@@ -14,10 +14,10 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
-from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused, time_ratio
+from xfcost.ledger.statistics import Estimate, Interval, exponent, time_ratio
 from xfcost.report.compare import ratio_text
 from xfcost.report.input_description import first_stage
-from xfcost.report.measured_compare import crossing_text, data_notes, determined_text, span_text
+from xfcost.report.measured_compare import crossing_text, data_notes, exponent_text, span_text
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, ChartLine, ChartPoints, ratio_summary, slope_text
 from xfcost.report.quantities import QUANTITIES
@@ -110,8 +110,7 @@ def _timed(
         timings = [(one.at(ledger), ledger.timing) for ledger in ledgers if ledger.timing]
         xs, seconds = [x for x, _ in timings], [timing.seconds for _, timing in timings]
         spread, intervals = [timing.spread for _, timing in timings], [timing.interval for _, timing in timings]
-        derived = max(_derived(xs, ledgers), default=None)
-        name = f"{one.name}, measured, slope {fitted_text(fit_slope(xs, seconds), derived)}"
+        name = f"{one.name}, measured{_slope_text(timings)}"
         points.append(ChartPoints(name, number, xs, seconds, spread, intervals))
         rate = seconds[0] / (ledgers[0].total("macs") or 1)
         values = [(macs or 0) * rate for macs in one.values("macs")]
@@ -120,12 +119,13 @@ def _timed(
     return lines, points
 
 
-def _derived(xs: Sequence[int], ledgers: Sequence[Ledger]) -> Iterator[float]:
-    """The exponents of MACs and of attention matrices over the measured points: time can follow either."""
-    for quantity in ("macs", "attention_entries"):
-        exponent = slope(xs, [ledger.total(quantity) for ledger in ledgers if ledger.timing])
-        if exponent is not None:
-            yield exponent
+def _slope_text(timings: Sequence[tuple[int, Timing]]) -> str:
+    """`, slope 1.93 (1.85 to 2.01)`: from the first point to the last; nothing of one point."""
+    (x, first), (last_x, last) = timings[0], timings[-1]
+    if x == last_x:
+        return ""
+    ends = [Estimate(one.seconds, one.interval and Interval(*one.interval)) for one in (first, last)]
+    return f", slope {exponent_text(exponent(last_x / x, *ends))}"
 
 
 def _predicted(
@@ -142,15 +142,6 @@ def _predicted(
 
 def _at_last(one: ChartLine) -> str:
     return f"{one.name}: slope {slope_text(one.slope)}, {units.seconds(one.values[-1])} at {one.xs[-1]:,}"
-
-
-def fitted_text(fitted: Estimate | None, derived: float | None = None) -> str:
-    """`1.93 (1.85 to 2.01)`, or that it is not determined, and why; `derived` as `slope_refused` takes it."""
-    why = slope_refused(fitted, derived)
-    if why is not None or fitted is None or fitted.interval is None:
-        return f"not determined: {why}"
-    low, high = fitted.interval
-    return f"{slope_text(fitted.value)} ({slope_text(low)} to {slope_text(high)})"
 
 
 def _ratio_texts(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
@@ -328,7 +319,7 @@ def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Char
 
 def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, number: int) -> ChartPoints:
     upper = upper_slope(series, reading)
-    at_end = "" if upper is None or upper.refused else f", slope {determined_text(upper)} at the upper end"
+    at_end = "" if upper is None else f", slope {exponent_text(upper)} at the upper end"
     return ChartPoints(
         name=f"{series.name}{at_end}",
         system=number,
@@ -379,8 +370,7 @@ def _slope_texts(drawn: Sequence[tuple[Series, Sequence[SeriesPoint]]], reading:
             continue
         where = span_text([upper.first, upper.last], series.axis)
         beside = "" if upper.beside is None else f", {reading.beside_word} {upper.beside:.2f}"
-        why = "" if upper.refused is None else f": {upper.refused}"
-        yield f"{series.name}: slope {determined_text(upper)}{beside} from {where}{why}"
+        yield f"{series.name}: slope {exponent_text(upper)}{beside} from {where}"
 
 
 def _crossing_texts(found: MeasuredSeries, metric: str) -> Iterator[str]:
@@ -390,6 +380,6 @@ def _crossing_texts(found: MeasuredSeries, metric: str) -> Iterator[str]:
     for pair in found.pairs:
         names = f"{pair.first.name} and {pair.second.name}"
         for one in pair.crossings:
-            yield f"{names} cross at {crossing_text(one, pair)}"
+            yield f"{names} cross {crossing_text(one, pair)}"
         if pair.ratios and not pair.crossings:
             yield f"{names}: no crossing measured in {span_text([one.x for one in pair.ratios], found.axis)}"

@@ -67,7 +67,7 @@ from xfcost.torch_models.any_model.work import (
     module_rows,
     uncounted,
 )
-from xfcost.torch_models.memory.peak import PeakMemory, bytes_to_run, on_cpu, peak_of_call, peak_on
+from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on
 from xfcost.torch_models.memory.training_step import Stepping, adafactor_states, optimizer
 from xfcost.torch_models.predicting.predict import Predictor, Seconds, longer_lane, with_prediction
 from xfcost.torch_models.running.prediction_calls import calls_by_place
@@ -107,7 +107,7 @@ class Taken(NamedTuple):
     measured: Measured
     peak: int | None
     """Bytes of live tensors."""
-    predicted: PeakMemory | None
+    predicted: int | None
     """The same on `meta`."""
 
 
@@ -526,7 +526,7 @@ def _predicted(
     return with_whole
 
 
-def _peak_on_meta(model: nn.Module, given: Given) -> PeakMemory:
+def _peak_on_meta(model: nn.Module, given: Given) -> int:
     with stand_ins("meta", model, *given) as (args, kwargs), shapes_on_meta():
         return peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
 
@@ -563,7 +563,7 @@ class ModuleOnDevice:
         device, optimizer = str(how.device), how.optimizer
         self.name, self.dtype, self.device, self.meters = name, dtype, device, how.meters
         self.what = "one forward" if optimizer is None else "a step of training"
-        self.predicted: PeakMemory | None = None
+        self.predicted: int | None = None
         self._built, self._optimizer, self._ledger = built, optimizer, ledger
         with (counted or built)() as (module, given):
             model = original(module)
@@ -577,7 +577,7 @@ class ModuleOnDevice:
             # weights that are there already need no room; a step of training copies them
             own = torch.empty(0, device=device).device
             there = sum(tensor.nbytes for tensor in weights if tensor.device == own and optimizer is None)
-            self.needed = bytes_to_run(max(self.predicted.live if self.predicted else 0, least) - there, device)
+            self.needed = bytes_to_run(max(self.predicted or 0, least) - there, device)
 
     @contextmanager
     def ready(self) -> Iterator[Subject]:

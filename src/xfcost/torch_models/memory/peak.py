@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import NoRoomError
 from xfcost.ledger.units import size
-from xfcost.torch_models.memory.allocator import reserved_bytes
 from xfcost.torch_models.memory.shortage import Limit, tightest
 from xfcost.torch_models.running.recorder import Recorder
 
@@ -19,24 +18,6 @@ _SHARE_OF_DEVICE: Final = 0.9
 # What a run on the CPU must have free besides its live tensors: this part of them, and what kernels load at first use.
 _MARGIN: Final = 2
 _FIRST_USE: Final = 64 * 2**20
-# Of cuBLAS, cuBLASLt and the cuBLAS of the thread that runs backward passes: at most 32 MiB each.
-_WORKSPACES: Final = 96 * 2**20
-
-
-class PeakMemory(NamedTuple):
-    """Bytes of a run, parameters, buffers and inputs included."""
-
-    live: int
-    """The most bytes of live tensors at once."""
-    before: Sequence[tuple[int, int]]
-    """Storages made and freed before the call: `RunRecord.changes`."""
-    call: Sequence[tuple[int, int]]
-    """In the call."""
-
-    @property
-    def reserved(self) -> int:
-        """What torch's allocator on CUDA reserves for them; long loops take it a second."""
-        return reserved_bytes(self.before, self.call)
 
 
 def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
@@ -44,43 +25,30 @@ def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
 
     Nothing is allocated on `meta`, and fused attention keeps no score matrix.
     """
-    return peak_of_forward(model, inputs).live
-
-
-def peak_of_forward(model: nn.Module, inputs: tuple[Tensor, ...]) -> PeakMemory:
-    """The same, and what is reserved."""
     return peak_of_call(lambda: model(*inputs), model, inputs)
 
 
-def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> PeakMemory:
-    """The same of any call of `model` on tensors `inputs`."""
+def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> int:
+    """Those of any call of `model` on tensors `inputs`."""
     with torch.no_grad():
         return peak_in(Recorder(model, inputs, calls=False), call, model)
 
 
 def peak_in(
     recorder: Recorder, call: Callable[[], object], model: nn.Module, first: Callable[[], object] | None = None
-) -> PeakMemory:
+) -> int:
     """The same of any call, after a `first` one, in a recorder that has the model and its inputs."""
-    changes = recorder.run.changes
     with recorder.of(model):
         if first is not None:
             first()
-        made = len(changes)
         call()
-    return PeakMemory(recorder.run.peak_bytes(), changes[:made], changes[made:])
-
-
-def reserved_range(peak: PeakMemory) -> tuple[int, int]:
-    """Fewest and most bytes that torch reserves on CUDA: libraries add their workspaces."""
-    reserved = peak.reserved
-    return reserved, reserved + _WORKSPACES
+    return recorder.run.peak_bytes()
 
 
 def peak_on(device: str, call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> int:
     """Peak bytes of a call of `model` on a device: the device's own figure on CUDA, of live tensors elsewhere."""
     with torch.no_grad():
-        return peak_on_cuda(call, device) if device.startswith("cuda") else peak_of_call(call, model, inputs).live
+        return peak_on_cuda(call, device) if device.startswith("cuda") else peak_of_call(call, model, inputs)
 
 
 def peak_on_cuda(call: Callable[[], object], device: str) -> int:

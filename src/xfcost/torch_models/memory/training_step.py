@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.torch_models.build import BuiltModel
-from xfcost.torch_models.memory.peak import PeakMemory, peak_in, peak_on_cuda
+from xfcost.torch_models.memory.peak import peak_in, peak_on_cuda
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import pytree
 
@@ -81,10 +81,10 @@ class Stepping:
 
     def peak_on(self, device: str) -> int:
         """Peak bytes: CUDA's own figure, of live tensors elsewhere."""
-        return peak_on_cuda(self, device) if device.startswith("cuda") else self.peak().live
+        return peak_on_cuda(self, device) if device.startswith("cuda") else self.peak()
 
-    def peak(self) -> PeakMemory:
-        """Peak memory of two steps, the second with optimizer states."""
+    def peak(self) -> int:
+        """Peak bytes of two steps, the second with optimizer states."""
         self.optimizer = self._optimizer()
         recorder = Recorder(self.model, self.inputs, calls=False, numbers_on_meta=True)
         return peak_in(recorder, self, self.model, first=self)

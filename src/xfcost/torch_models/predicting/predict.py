@@ -17,7 +17,7 @@ from xfcost.ledger.calibration import Calibration, Network, Overhead, training_s
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Lanes, Phase, Prediction
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import PeakMemory, peak_of_forward, reserved_range
+from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.regression import Place, Regression, as_kernels, features_of, joined
@@ -184,7 +184,7 @@ class Seconds(NamedTuple):
     """Seconds of the optimizer, in a training step."""
     lanes: Lanes | None = None
     """On a GPU: `whole` is the longer one, the rows are parts of the kernels."""
-    peak: PeakMemory | None = None
+    peak: int | None = None
     """On a GPU, of a model that runs on `meta`."""
 
 
@@ -213,7 +213,7 @@ class Predictor:
         for module, seconds in places.items():
             if (path := row_path(module, live.rows)) is not None:
                 rows[path] += seconds
-        peak = peak_of_forward(live.model, live.inputs) if lanes else None
+        peak = peak_bytes(live.model, live.inputs) if lanes else None
         return Seconds(dict(rows), longer_lane(places, lanes), unknown, lanes=lanes, peak=peak)
 
     def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
@@ -283,8 +283,7 @@ class Predictor:
             update_seconds=found.update,
             lanes=found.lanes,
             torch=self.calibration.machine.torch if found.lanes else None,
-            peak_bytes=found.peak and found.peak.live,
-            reserved_bytes=reserved_range(found.peak) if found.peak else None,
+            peak_bytes=found.peak,
         )
 
 
@@ -327,7 +326,7 @@ def predicted(system: TimedSystem, predictor: Predictor) -> Ledger:
     phases = tuple(Phase(name=name, seconds=one.whole * times) for name, (one, times) in ran.items())
     whole = sum(phase.seconds for phase in phases)
     lanes = _lanes_of((one.lanes, times) for one, times in ran.values() if one.lanes is not None)
-    peak = max((one.peak for one, _ in ran.values() if one.peak), key=lambda one: one.live, default=None)
+    peak = max((one.peak for one, _ in ran.values() if one.peak), default=None)
     return with_prediction(ledger, predictor, Seconds(rows, whole, dict(unknown), lanes=lanes, peak=peak), phases)
 
 

@@ -44,9 +44,7 @@ def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, back
                 repeat(call)
 
     with on_device(entrant.name, device, entrant.dtype):
-        return MeasuredMemory(
-            predicted=entrant.predicted and entrant.predicted.live, measured=peak_of(run, device, backward=backward)
-        )
+        return MeasuredMemory(predicted=entrant.predicted, measured=peak_of(run, device, backward=backward))
 
 
 def peak_of(run: Callable[[], None], device: str, *, backward: bool) -> int | None:

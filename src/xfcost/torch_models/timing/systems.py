@@ -22,12 +22,10 @@ from xfcost.spec.architecture import Architecture, BlockOrder, Stage
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import (
     FOR_SPECS,
-    PeakMemory,
     bytes_to_run,
     check_room,
     limit_on,
     peak_bytes,
-    peak_of_forward,
     peak_on,
 )
 from xfcost.torch_models.memory.shortage import within_torch
@@ -128,7 +126,7 @@ class OnDevice(Protocol):
     """Of its tensors."""
     needed: int
     """The bytes that must be free."""
-    predicted: PeakMemory | None
+    predicted: int | None
     """Found on `meta`."""
     what: str
     """What is run: `one forward`."""
@@ -230,7 +228,7 @@ class SystemOnDevice:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
         self.system, self.what = system, "one forward"
         self.name, self.dtype = system.ledger.metadata.name, system.ledger.metadata.dtype
-        self.predicted: PeakMemory | None
+        self.predicted: int | None
         self.row_bytes: dict[str, int]
         """Of inputs and outputs, over all blocks, without the weights that a forward reads; in decode steps of a
         generation with them."""
@@ -241,9 +239,9 @@ class SystemOnDevice:
                 self.predicted = Stepping(live, optimizer, lists=device.startswith("cuda")).peak()
                 self.row_bytes = training_bytes(system.architecture, optimizer)
             else:
-                self.predicted = peak_of_forward(live.model, live.inputs)
+                self.predicted = peak_bytes(live.model, live.inputs)
                 self.row_bytes = row_bytes(live)
-            self.needed = bytes_to_run(self.predicted.live, device)
+            self.needed = bytes_to_run(self.predicted, device)
             if system.step is not None and system.ledger.generation is not None:
                 step = build(system.step)
                 self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), device)

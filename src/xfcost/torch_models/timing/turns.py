@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from xfcost.ledger.metadata import CudaGraph, Lane, Lanes, Load, Phase, Timing
 from xfcost.ledger.statistics import interquartile_range, median, precision
 from xfcost.ledger.timing_plan import USUAL, TimingPlan, in_lane, noise_text
-from xfcost.torch_models.memory.peak import PeakMemory, reserved_range
 from xfcost.torch_models.timing.devices import (
     Clock,
     SystemCounters,
@@ -205,7 +204,7 @@ def _enough(plan: TimingPlan, timed: Sequence[_Timed], turns: int, measured: flo
 
 
 def timing_of(
-    measured: Measured, device: str, peak: int | None, predicted: PeakMemory | None, plan: TimingPlan = USUAL
+    measured: Measured, device: str, peak: int | None, predicted: int | None, plan: TimingPlan = USUAL
 ) -> Timing:
     """The statistics of several measurements, and whether they are to be trusted."""
     times = measured.times
@@ -233,8 +232,7 @@ def timing_of(
         runs=len(times),
         threads=measured.threads,
         peak_bytes=peak,
-        predicted_peak_bytes=predicted and predicted.live,
-        predicted_reserved_bytes=reserved_range(predicted) if predicted and device.startswith("cuda") else None,
+        predicted_peak_bytes=predicted,
         interval=found.interval,
         precision=precision(found),
         times=times,
