@@ -36,6 +36,7 @@ from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.low_rank import Nystrom
+from xfcost.mechanisms.recurrent import Rnn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
@@ -222,14 +223,14 @@ def declared(case: Case) -> dict[str, int]:
 
 def prepared(case: Case) -> nn.Module:
     """Its module, with biases of zero, and no rectifier inside a recurrence, where no hook reaches it."""
+    if isinstance(case.component, Rnn):
+        case = case._replace(component=msgspec.structs.replace(case.component, act="tanh"))
     module = scattered(make(case))
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if name.endswith("bias"):
                 parameter.zero_()
     for part in module.modules():
-        if getattr(part, "act", None) == "relu":
-            part.act = "tanh"
         for buffer in getattr(part, "remembered", ()):
             buffer.zero_()
     return module

@@ -91,9 +91,10 @@ def _values(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def any_of(draw: st.DrawFn, kind: type[Mixer]) -> Any:
-    """Any configuration, by the types of its fields; one that is refused on a sequence takes its default."""
-    component = kind(**{one.name: draw(_values(one)) for one in msgspec.structs.fields(kind) if one.name != "residual"})
+def any_of(draw: st.DrawFn, kind: type[Mixer], **own: st.SearchStrategy[Any]) -> Any:
+    """Any configuration, by the types of its fields or `own` values; one refused on a sequence takes its default."""
+    fields = [one for one in msgspec.structs.fields(kind) if one.name != "residual"]
+    component = kind(**{one.name: draw(own[one.name] if one.name in own else _values(one)) for one in fields})
     defaults = {one.name: one.default for one in msgspec.structs.fields(kind) if not one.required}
     while True:
         try:

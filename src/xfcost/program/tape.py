@@ -136,11 +136,13 @@ class Tape(Operations):
         self, shape: Shape, *of: Symbolic, like: Symbolic | None = None, type_: Type = "model", raw: bool = False
     ) -> Symbolic:
         """A new tensor, made of others; its axes lie in memory as those of `like` do."""
-        learns, once = False, True
+        learned, once = [], True
         for one in of:
-            learns, once = learns or one.learns, once and one.once
-        learns = learns and type_ not in _WHOLE
-        origin = Origin([one.storage.origin for one in of if one.learns]) if learns else None
+            once = once and one.once
+            if one.learns:
+                learned.append(one.storage.origin)
+        learns = bool(learned) and type_ not in _WHOLE
+        origin = Origin(learned) if learns else None
         if not self.follows_memory:
             return Symbolic(self, shape, Storage(0, type_, origin=origin), learns=learns, once=once, raw=raw)
         storage = Storage(prod(shape) * self._alike, type_, origin=origin)
@@ -508,7 +510,8 @@ class Tape(Operations):
         if self.follows_memory:
             self._remember(path, now, tensors)
         steps = 1 if self._steps is None else self._steps
-        self._gradients[path] += [(origin, macs * steps) for origin, macs in now.gradients]
+        if now.gradients:
+            self._gradients[path] += [(origin, macs * steps) for origin, macs in now.gradients]
         for one in now.saves:
             if one.storage.origin is not None:
                 one.storage.origin.saved = True
