@@ -27,7 +27,7 @@ from xfcost.counting.devices import read_devices
 from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger.device import DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.least_work import row_bytes
+from xfcost.ledger.least_work import extreme_weight_bytes, row_bytes
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
 from xfcost.systems.module import ModuleSystem
@@ -177,7 +177,7 @@ def test_experts_are_read_as_expected(tmp_path):
     table, others = 29 * 16, ledger.total("params") - 29 * 16 - experts
     # each of 2 tokens chooses 2 of 8 experts: 8·(1 - (6/8)²) = 3.5 are read; of the table 2 rows of 16
     assert ledger.step.weight_bytes == pytest.approx(4 * (others + B * 16 + experts * 3.5 / 8))
-    assert ledger.step.least_weight_bytes == 4 * (others + B * 16 + experts * 2 // 8)
+    assert extreme_weight_bytes(ledger)[0] == 4 * (others + B * 16 + experts * 2 // 8)
     assert ledger.total("active_params") == others + table + experts * 2 // 8
 
 
@@ -267,7 +267,7 @@ def test_a_step_in_chunks_reads_the_keys_of_its_chunk(tokens, tmp_path, monkeypa
     held = 2 * min(tokens, 4) + tokens
     assert ledger.cache.bytes == of_token * held
     assert ledger.step.cache_bytes == of_token * (held if tokens < 5 else 2 * (kept[0] - 1) + tokens)
-    assert ledger.on.time.bytes == ledger.step.least_weight_bytes + ledger.step.cache_bytes
+    assert ledger.on.time.bytes == ledger.step.bytes_read
     # the class multiplies 4 queries of width 4 with all keys at hand, which are 5 at most, and with their values
     left_out = B * 4 * 2 * 4 * 2 * (min(tokens, 5) - kept[0])
     assert ledger.on.time.flops == 2 * (ledger.total("macs") - left_out)
@@ -300,7 +300,7 @@ def both_accounts(name, folder, mode, **more):
 def figures(ledger):
     totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
     cores = [(row.times, row_bytes(row, ledger)) for row in ledger.rows if row.fused]
-    core_bytes = sum(times * moved[0] for times, moved in cores if moved is not None)
+    core_bytes = sum(times * moved for times, moved in cores if moved is not None)
     return totals | {"weight_bytes": ledger.step.weight_bytes, "cache": ledger.cache, "core_bytes": core_bytes}
 
 

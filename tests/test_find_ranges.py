@@ -18,7 +18,7 @@ from xfcost.counting.find.variables import Variable, VariedSpec, read_variables
 from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.least_work import least_macs, least_weight_bytes
+from xfcost.ledger.least_work import least_macs, weight_bytes
 from xfcost.report.find import document
 from xfcost.report.progress import SearchTime
 from xfcost.spec.load import load, preset_names
@@ -69,7 +69,7 @@ def alone(name, texts, run):
     memory = inference_memory(ledger)
     sums = (ledger.total(one) or 0 for one in ("params", "macs", "flops"))
     cache = ledger.cached_bytes, ledger.unread_cache_bytes
-    return Costs(*sums, memory.weights, *cache, memory.attention, least_macs(ledger), 0, 0, least_weight_bytes(ledger))
+    return Costs(*sums, memory.weights, *cache, memory.attention, least_macs(ledger), 0, 0, weight_bytes(ledger))
 
 
 def check(name, variables, run, draw, number=6):

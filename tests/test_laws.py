@@ -215,11 +215,8 @@ def test_devices_hold_and_read_no_less_than_the_whole(spec, data, folder):
     assert shared.memory.attention * t * replicas >= whole.memory.attention
     for part, perfect in zip(shared.parts, whole.parts, strict=True):
         assert part.bytes >= perfect.bytes
-        assert part.expected_bytes >= part.bytes
         assert part.flops >= perfect.flops
-        assert part.expected_seconds >= part.seconds >= perfect.seconds * (1 - 1e-9)
-        assert part.expected_link_bytes >= part.link_bytes
-        assert part.expected_link_seconds >= part.link_seconds
+        assert part.seconds >= perfect.seconds * (1 - 1e-9)
     if count == 1:
         assert (shared.memory.needed, shared.time.bytes) == (whole.memory.needed, whole.time.bytes)
 

@@ -12,7 +12,7 @@ import xfcost
 from helpers import csv_of, report_text, xf
 from xfcost.counting.on_devices import largest_true
 from xfcost.ledger.achieved import reached
-from xfcost.ledger.least_work import least_macs
+from xfcost.ledger.least_work import extreme_weight_bytes, least_macs
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import PhaseBound, TimeBound
 
@@ -61,16 +61,14 @@ def test_the_bound_takes_no_efficiency_and_an_estimate_needs_one():
     ],
 )  # fmt: skip
 def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds, missing):
-    moved = int(memory * 100)
-    # of experts half as much is read at least
-    times = {"peak": 1000.0, "bandwidth": 100.0, "bytes": moved // 2, "expected_bytes": moved}
+    times = {"peak": 1000.0, "bandwidth": 100.0, "bytes": int(memory * 100)}
     one = TimeBound(flops=int(compute * 1000), **times)
     found = one.at(mfu, mbu)
     assert (found and found.seconds) == (seconds and pytest.approx(seconds))
     run = msgspec.structs.replace(decode().on, time=one, mfu=mfu, mbu=mbu)
     assert (run.missing, run.estimate) == (missing, seconds and pytest.approx(seconds))
     # beside a phase that products bound and one that memory does, twenty times as long
-    other = TimeBound(flops=40_000, **times), TimeBound(flops=1, **times | {"expected_bytes": 4000})
+    other = TimeBound(flops=40_000, **times), TimeBound(flops=1, **times | {"bytes": 4000})
     phases = tuple(PhaseBound(name="", time=time) for time in (one, *other))
     both = tuple(option for option, share in (("--mfu", mfu), ("--mbu", mbu)) if share is None)
     assert msgspec.structs.replace(run, phases=phases).missing == both
@@ -84,24 +82,20 @@ def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu
     ],
 )  # fmt: skip
 def test_the_longest_of_the_three_is_the_bound(compute, memory, link, bound):
-    time = TimeBound(flops=compute * 10, bytes=memory, expected_bytes=9, peak=10.0, bandwidth=1.0, link_seconds=link)
+    time = TimeBound(flops=compute * 10, bytes=memory, peak=10.0, bandwidth=1.0, link_seconds=link)
     assert (time.bound, time.seconds) == (bound, max(compute, memory, link))
-    # the expected experts are read in nine seconds, and more tokens meet these elsewhere
-    assert (time.expected_bound, time.expected_seconds) == ("memory-bound", 9)
-    sent = msgspec.structs.replace(time, expected_link_seconds=10.0)
-    assert (sent.expected_bound, sent.expected_seconds) == ("link-bound", 10)
-    assert msgspec.structs.replace(time, expected_experts_seconds=11.0).expected_seconds == 11
-    assert msgspec.structs.replace(time, flops=120).expected_bound == "compute-bound"
+    experts = msgspec.structs.replace(time, experts_seconds=11.0)
+    assert (experts.bound, experts.seconds) == ("memory-bound", 11)
 
 
 def test_with_no_share_a_step_is_its_bound_and_with_one_the_link_comes_on_top():
     # 3 s of products, 4 s of memory, 2 s of the link
-    times = {"flops": 30, "peak": 10.0, "bytes": 4, "expected_bytes": 4, "bandwidth": 1.0}
-    time = TimeBound(**times, expected_link_seconds=2.0)
-    assert time.seconds_at(None, None) == time.expected_seconds == 4
+    times = {"flops": 30, "peak": 10.0, "bytes": 4, "bandwidth": 1.0}
+    time = TimeBound(**times, link_seconds=2.0)
+    assert time.seconds_at(None, None) == time.seconds == 4
     assert time.seconds_at(0.5, None) == 6 + 2
     assert time.seconds_at(None, 0.5) == 8 + 2
-    assert msgspec.structs.replace(time, expected_link_seconds=7.0).seconds_at(None, None) == 7
+    assert msgspec.structs.replace(time, link_seconds=7.0).seconds_at(None, None) == 7
 
 
 def test_masked_scores_need_not_be_computed():
@@ -205,21 +199,34 @@ def test_a_large_cache_never_turns_compute_bound():
 MIXTRAL = {"trace": False, "dtype": "bfloat16", "attention": "fused", "on": "h100-sxmx8"}
 
 
-def test_the_estimate_takes_the_expected_experts_and_the_bound_those_of_one_token():
-    # experts of 32 blocks, three matrices each, two bytes; 8 tokens choose 2 of 8
-    expert = 2 * 32 * 3 * 4096 * 14336
-    found = xfcost.analyze("mixtral-8x7b", mode="decode", N=1024, batch=8, mfu=0.5, mbu=0.5, **MIXTRAL).on
-    assert (found.time.expected_bytes - found.time.bytes) / expert == pytest.approx(8 * (1 - 0.75**8) - 2)
-    assert found.estimate == pytest.approx(2 * found.time.expected_bytes / (8 * 3.35e12))
+def test_a_bound_and_an_estimate_take_the_expected_experts():
+    # bytes of an expert of 32 blocks, three matrices each; of a token its row of the table, and its keys and values
+    expert, row, cached = 2 * 32 * 3 * 4096 * 14336, 2 * 4096, 2 * 32 * 2 * 8 * 128
+
+    def run(mode, N, batch, **more):
+        return xfcost.analyze("mixtral-8x7b", mode=mode, N=N, batch=batch, **MIXTRAL, **more).on
+
+    # 8 tokens choose 2 of 8 experts, one token 2
+    one, found = run("decode", 1024, 1).time, run("decode", 1024, 8, mfu=0.5, mbu=0.5)
+    more = found.time.bytes - one.bytes - 7 * (row + 1024 * cached)
+    assert more / expert == pytest.approx(8 * (1 - 0.75**8) - 2)
     assert found.seconds == pytest.approx(found.time.bytes / (8 * 3.35e12))
+    assert found.estimate == pytest.approx(2 * found.seconds)
     # a prefill of two samples with eight tokens each: sixteen choose
-    prefill = xfcost.analyze("mixtral-8x7b", mode="prefill", N=8, batch=2, **MIXTRAL).on.time
-    assert (prefill.expected_bytes - prefill.bytes) / expert == pytest.approx(8 * (1 - 0.75**16) - 2)
-    # three steps of eight tokens each behind a prefill of 8·16
-    whole = xfcost.analyze("mixtral-8x7b", mode="generate", N=16, new_tokens=4, batch=8, **MIXTRAL).on
-    more = [(one.time.expected_bytes - one.time.bytes) / expert for one in whole.phases]
-    assert more == pytest.approx([6, 3 * (8 * (1 - 0.75**8) - 2)])
-    assert whole.expected_seconds > whole.seconds
+    one, prefill = run("prefill", 1, 1).time, run("prefill", 8, 2).time
+    more = prefill.bytes - one.bytes - 15 * (row + cached)
+    assert more / expert == pytest.approx(8 * (1 - 0.75**16) - 2)
+
+
+def test_the_extremes_of_experts_are_those_of_one_token_and_of_all():
+    expert, row = 2 * 32 * 3 * 4096 * 14336, 2 * 4096
+    one, two, many = (
+        xfcost.analyze("mixtral-8x7b", mode="decode", N=64, batch=batch, **MIXTRAL) for batch in (1, 2, 9)
+    )
+    weights = one.step.weight_bytes - 2 * expert
+    assert extreme_weight_bytes(one) == (one.step.weight_bytes,) * 2
+    assert extreme_weight_bytes(two) == (weights + row + 2 * expert, weights + row + 4 * expert)
+    assert extreme_weight_bytes(many) == (weights + 8 * row + 2 * expert, weights + 8 * row + 8 * expert)
 
 
 def test_verdicts_on_experts_come_from_the_same_numbers():
@@ -228,17 +235,14 @@ def test_verdicts_on_experts_come_from_the_same_numbers():
 
     closing = found(3).compute_bound_batch.batch
     assert closing == found(999).compute_bound_batch.batch  # whatever the batch of the report is
-    assert [found(closing + more).time.expected_bound for more in (-1, 0)] == ["memory-bound", "compute-bound"]
-    # the fewest experts are compute-bound long before
-    assert found(closing - 1).time.bound == "compute-bound"
+    assert [found(closing + more).time.bound for more in (-1, 0)] == ["memory-bound", "compute-bound"]
 
 
 def test_rows_of_experts_are_bounded_by_the_expected_ones():
     words = ["analyze", "deepseek-v3", "--mode", "decode", "--N", "4096", "--batch", "256", "--on", "h200-sxmx16"]
     row = next(row for row in csv_of(*words, "--no-trace") if row["operation"] == "experts_gate")
     assert row["roofline_bound"] == "memory-bound"
-    assert int(row["least_bytes"]) == 2 * 8 * 7168 * 2048
-    assert float(row["expected_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
+    assert int(row["least_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
 
 
 def test_a_generation_is_its_prefill_and_its_steps():
@@ -554,7 +558,7 @@ def test_a_comparison_and_a_search_have_no_time_of_what_does_not_fit():
     trained = csv_of(
         "compare", "gpt2", "llama3-70b", "--mode", "train", "--tokens", "1T", "--on", "h100-sxm", "--mfu", "40%"
     )
-    for rows, quantities in ((compared, ("least_seconds", "expected_seconds")), (trained, ("run_days", "bound_days"))):
+    for rows, quantities in ((compared, ("least_seconds",)), (trained, ("run_days", "bound_days"))):
         assert all(rows[0][name] and not rows[1][name] for name in quantities)
         assert rows[0]["no_time"] == ""
         assert rows[1]["no_time"].startswith("does not fit: ")

@@ -166,9 +166,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
             "run it (--device cpu) or predict it (--predict), or take --mode decode --attention fused"
         )
     rows = tuple(
-        msgspec.structs.replace(
-            row, predicted_seconds=found.expected_seconds, operand_bytes=round(found.expected_bytes)
-        )
+        msgspec.structs.replace(row, predicted_seconds=found.least_seconds, operand_bytes=found.least_bytes)
         if (found := bounds.get(row.path)) is not None
         else row
         for row in ledger.rows

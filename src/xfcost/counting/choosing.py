@@ -113,7 +113,7 @@ def throughput(name: str, single: Ledger, on: DeviceGroup, mfu: float | None, mb
     points = []
     for batch in sorted({*(round(2 ** (step / _POINTS)) for step in steps), last}):
         bound = step_bound(at_batch(single, batch), on)
-        compute, memory = bound.compute_seconds / (mfu or 1), bound.expected_memory_seconds / (mbu or 1)
+        compute, memory = bound.compute_seconds / (mfu or 1), bound.memory_seconds / (mbu or 1)
         waits: Bound = "memory-bound" if memory > compute else "compute-bound"
         points.append(ThroughputPoint(batch=batch, seconds=bound.seconds_at(mfu, mbu), bound=waits))
     return ThroughputCurve(

@@ -165,11 +165,9 @@ _OF_MODES: Final = {
 # The least time and the memory on the devices of `--on`, where they are known.
 _ON_DEVICES: Final = {
     "least_seconds": "seconds",
-    "expected_seconds": "expected_seconds",
     "needed_bytes": "memory.needed",
     "estimated_seconds": "estimate",
     "tf32_least_seconds": "with_tf32.seconds",
-    "tf32_expected_seconds": "with_tf32.expected_seconds",
     "tf32_estimated_seconds": "with_tf32.estimate",
 }
 # A part of training -> its figures, where a ledger has it; of a plan the bytes of one device, and the days of the run.

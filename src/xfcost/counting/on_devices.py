@@ -24,7 +24,7 @@ from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import MOST_BATCH, MOST_DEVICES, Mode
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
-from xfcost.ledger.least_work import expected_weight_bytes, kept_macs, kept_shares, least_weight_bytes
+from xfcost.ledger.least_work import kept_macs, kept_shares, weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, SharedReads, TimeBound
 from xfcost.ledger.parallelism import HeadSharing, Parallelism
@@ -228,7 +228,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     if need.fits is False and limits:
         need = msgspec.structs.replace(need, remedies=tuple(_remedies(need, mine, run, sizes)))
     time = _all_phases(phases) if phases else _bound_at(sizes, sizes.tokens, mode, on, mine)
-    if time.expected_experts_seconds > time.expected_bytes / time.bandwidth:
+    if time.experts_seconds > time.bytes / time.bandwidth:
         words = "the expected experts are fewer than the devices that divide them: a layer takes as long as one "
         notes = itertools.chain(notes, [words + "device reads a whole expert, while others read none"])
     found = OnDevices(
@@ -252,8 +252,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     of_rows = [(row.times, found.reads[row.path]) for row in ledger.rows]
     step = msgspec.structs.replace(
         ledger.step,
-        weight_bytes=sum(times * read.expected for times, read in of_rows),
-        least_weight_bytes=sum(times * read.least for times, read in of_rows),
+        weight_bytes=sum(times * read.weights for times, read in of_rows),
         cache_bytes=ceil(sizes.shares.cache_read_bytes(ledger)),
     )
     return msgspec.structs.replace(ledger, step=step)
@@ -328,9 +327,7 @@ def _reads_of_sharing(ledger: Ledger, mine: Ledger, sizes: SizedRun, mode: Mode)
     for row in part.rows:
         groups = ceil_div(busy, shares.together(row))
         passes = batches * shares.together(row) * groups
-        least, expected = (passes * read for read in shares.weights_read(row, part))
-        expected = expected if isinstance(expected, float) else ceil(expected)
-        found[row.path] = SharedReads(ceil(least), expected, float(shares.cache_copies(row)))
+        found[row.path] = SharedReads(ceil(passes * shares.weights_read(row, part)), float(shares.cache_copies(row)))
     return found
 
 
@@ -358,15 +355,12 @@ def _notes_on_sharing(shares: Shares) -> Iterator[str]:
 
 
 # What a step exchanges, and the experts of one device, which do not grow with N.
-_OF_STEP: Final = (
-    "link_bytes", "expected_link_bytes", "link_seconds", "expected_link_seconds", "experts_seconds",
-    "expected_experts_seconds",
-)  # fmt: skip
+_OF_STEP: Final = ("link_bytes", "link_seconds", "experts_seconds")
 
 
 def _all_phases(phases: Sequence[PhaseBound]) -> TimeBound:
     times = [one.time for one in phases]
-    names = ("flops", "quantised_flops", "bytes", "expected_bytes", *_OF_STEP)
+    names = ("flops", "quantised_flops", "bytes", *_OF_STEP)
     return msgspec.structs.replace(times[0], **{name: sum(getattr(one, name) for one in times) for name in names})
 
 
@@ -378,35 +372,25 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
     stages = shares.plan.pipeline if mode == "decode" else 1
     part, _ = _micro_batch(sizes, tokens, mode, counted)
     passes = stages * shares.replicas
-    (least, expected), cache = shares.weight_bytes(part), ceil(shares.cache_read_bytes(part))
+    read = shares.weight_bytes(part) + ceil(shares.cache_read_bytes(part))
     compute = _compute(part, on)
     for name in ("flops", "quantised_flops"):
         compute |= {name: compute[name] * passes} if name in compute else {}
     link = shares.exchange(part)
-    experts, expected_experts = (each / on.device.bytes_per_second for each in shares.experts_of_a_device(part))
     return TimeBound(
-        experts_seconds=experts,
-        expected_experts_seconds=expected_experts,
-        bytes=passes * (least + cache),
-        expected_bytes=passes * (expected + cache),
+        experts_seconds=shares.experts_of_a_device(part) / on.device.bytes_per_second,
+        bytes=passes * read,
         bandwidth=on.bytes_per_second,
-        link_bytes=stages * link.bytes,
-        expected_link_bytes=stages * (link.bytes + link.all_to_all_bytes),
-        link_seconds=stages * link.seconds,
-        expected_link_seconds=stages * (link.seconds + link.all_to_all_seconds),
+        link_bytes=stages * (link.bytes + link.all_to_all_bytes),
+        link_seconds=stages * (link.seconds + link.all_to_all_seconds),
         **compute,
     )
 
 
 def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
     """The bound of one pass or decode step: its weights once, and its cache."""
-    cache = cache_read_bytes(ledger)
-    return TimeBound(
-        bytes=least_weight_bytes(ledger) + cache,
-        expected_bytes=expected_weight_bytes(ledger) + cache,
-        bandwidth=on.bytes_per_second,
-        **_compute(ledger, on),
-    )
+    read = weight_bytes(ledger) + cache_read_bytes(ledger)
+    return TimeBound(bytes=read, bandwidth=on.bytes_per_second, **_compute(ledger, on))
 
 
 def _compute(ledger: Ledger, on: DeviceGroup) -> dict[str, Any]:
@@ -432,10 +416,7 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
     written = cache_bytes(filled)
     if sizes.shares is not None:
         written = sizes.shares.replicas * ceil(sizes.shares.cache_bytes(filled))
-    yield PhaseBound(
-        name="prefill",
-        time=msgspec.structs.replace(first, bytes=first.bytes + written, expected_bytes=first.expected_bytes + written),
-    )
+    yield PhaseBound(name="prefill", time=msgspec.structs.replace(first, bytes=first.bytes + written))
     if new_tokens == 1:
         return
 
@@ -444,10 +425,9 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
         return bound.flops, bound.quantised_flops, bound.bytes
 
     last = prompt + new_tokens - 1
-    flops, quantised, least = sum_over_sizes(costs, prompt + 1, last, set(sizes.lengths))
+    flops, quantised, moved = sum_over_sizes(costs, prompt + 1, last, set(sizes.lengths))
     step, steps = _bound_at(sizes, last, "decode", on), new_tokens - 1
-    more = steps * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
-    found = {"flops": flops, "quantised_flops": quantised, "bytes": least, "expected_bytes": least + more}
+    found = {"flops": flops, "quantised_flops": quantised, "bytes": moved}
     found |= {name: steps * getattr(step, name) for name in _OF_STEP}
     yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **found))
 
@@ -462,7 +442,7 @@ def _compute_bound_batch(sizes: SizedRun, ledger: Ledger, on: DeviceGroup) -> Co
     one, cache = step_bound(single, on), cache_read_bytes(single)
 
     def memory_bound(batch: int) -> bool:
-        moved = expected_weight_bytes(single, batch) + batch * cache
+        moved = weight_bytes(single, batch) + batch * cache
         return moved / one.bandwidth > batch * one.compute_seconds
 
     last = largest_true(memory_bound, 1, MOST_BATCH)

@@ -28,7 +28,7 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, divisors_text
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.least_work import expected_weights_of, least_weights_of
+from xfcost.ledger.least_work import expected_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.module_rows import is_group
 from xfcost.ledger.on_devices import MemoryNeed
@@ -230,41 +230,35 @@ class Shares(NamedTuple):
         """Of these what a decode step reads."""
         return self.cache_bytes(ledger) - ledger.unread_cache_bytes * self.cache_copies()
 
-    def weight_bytes(self, ledger: Ledger) -> tuple[int, int | float]:
-        """Bytes that all devices of a replica read in a pass: the fewest, and the expected ones."""
-        reads = [(row.times, *self.weights_read(row, ledger)) for row in ledger.rows]
-        least = ceil(sum(times * fewest for times, fewest, _ in reads))
-        return least, max(sum(times * float(expected) for times, _, expected in reads), least)
+    def weight_bytes(self, ledger: Ledger) -> int:
+        """Bytes that all devices of a replica read in a pass."""
+        return ceil(sum(row.times * self.weights_read(row, ledger) for row in ledger.rows))
 
     def together(self, row: Operation) -> int:
         """Replicas that a row's weights serve: experts that the devices of several divide serve all of these."""
         return max(1, self.plan.expert // self.plan.tensor) if self.of_experts(row) and not row.once else 1
 
-    def weights_read(self, row: Operation, ledger: Ledger) -> tuple[Fraction, Fraction | float]:
+    def weights_read(self, row: Operation, ledger: Ledger) -> Fraction:
         """The same of one block's operation."""
-        stored, copies = ledger.storage, self.copies(row)
-        expected = self._expected_bytes(row, ledger)
-        least = int(stored.read_bytes(row, least_weights_of(row))) * copies
-        return least, expected * float(copies) if isinstance(expected, float) else expected * copies
+        return self._bytes_of_one_copy(row, ledger) * self.copies(row)
 
-    def _expected_bytes(self, row: Operation, ledger: Ledger) -> int | float:
-        """Bytes that the tokens of all replicas that a row serves are expected to read of it."""
+    def _bytes_of_one_copy(self, row: Operation, ledger: Ledger) -> int:
+        """Bytes that the tokens of all replicas that a row serves read of it: of experts the expected number."""
         together, samples = self.together(row), ledger.metadata.batch
         served = Fraction(min(together * samples, self.batch), samples) if together > 1 else 1
-        return ledger.storage.read_bytes(row, expected_weights_of(row, served))
+        return int(ledger.storage.read_bytes(row, expected_weights(row, served)))
 
-    def experts_of_a_device(self, ledger: Ledger) -> tuple[Fraction, float]:
-        """Bytes of whole experts that the device with most of each layer reads, layer after layer; and expected ones.
+    def experts_of_a_device(self, ledger: Ledger) -> float:
+        """Bytes of expected experts that the device with most of each layer reads, layer after layer.
 
         Of k experts, which a token chooses, one of e devices has k/e at least, rounded up.
         """
-        least, expected = Fraction(0), 0.0
+        read = 0.0
         for row in filter(self.of_experts, ledger.rows):
             count = max(one.count for one in row.weight_matrices)
             fewest = Fraction(ledger.storage.held_bytes(row), count) * ceil_div(_chosen(row), self.plan.expert)
-            least += row.times * fewest
-            expected += row.times * max(float(fewest), float(self._expected_bytes(row, ledger)) / self.plan.expert)
-        return least, expected
+            read += row.times * max(float(fewest), self._bytes_of_one_copy(row, ledger) / self.plan.expert)
+        return read
 
     def exchange(self, ledger: Ledger) -> Exchange:
         """What a device exchanges in a pass over the samples of `ledger`."""
@@ -407,6 +401,6 @@ def _first_of_experts(ledger: Ledger) -> list[Operation]:
     """Of each layer of experts the first row, to which tokens are sent."""
     found: dict[str, Operation] = {}
     for row in ledger.rows:
-        if any(one.count > 1 for one in row.weight_matrices):
+        if row.params and any(one.count > 1 for one in row.weight_matrices):  # steps of a generation have none
             found.setdefault(row.component, row)
     return list(found.values())

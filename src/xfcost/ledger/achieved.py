@@ -133,7 +133,7 @@ def reached(ledger: Ledger) -> AchievedRates | None:
         for one in _modes(ledger.on)
     ]
     (mfu, of_bound), *tf32 = each
-    mbu = sum(part.expected_memory_seconds for part in ledger.on.parts) / timing.wall
+    mbu = sum(part.memory_seconds for part in ledger.on.parts) / timing.wall
     return AchievedRates(mfu, mbu, of_bound, *(tf32[0] if tf32 else ()))
 
 

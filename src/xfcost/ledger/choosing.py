@@ -60,7 +60,7 @@ class DeviceChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """At the shares of peak and bandwidth that are given, else at full rates; with the expected experts."""
+        """At the shares of peak and bandwidth that are given, else at full rates."""
         found = self.found
         return None if found is None else sum(part.seconds_at(found.mfu, found.mbu) for part in found.parts)
 
@@ -150,9 +150,8 @@ def choice_record(choice: DeviceChoice) -> dict[str, Any]:
         "dtype": lambda on: on.dtype,
         "memory_bytes": lambda on: on.memory.available,
         "needed_bytes": lambda on: on.memory.needed,
-        "bound": lambda on: on.time.expected_bound,
+        "bound": lambda on: on.time.bound,
         "least_seconds": lambda on: on.seconds,
-        "expected_seconds": lambda on: on.expected_seconds,
         "tf32_least_seconds": lambda on: on.with_tf32 and on.with_tf32.seconds,
         "mfu": lambda on: on.mfu,
         "mbu": lambda on: on.mbu,

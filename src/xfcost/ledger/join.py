@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from xfcost.ledger.accounts import MEASURED, AccountFigures, TrainingFigures
-from xfcost.ledger.least_work import expected_weights_of
+from xfcost.ledger.least_work import expected_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Timing
 from xfcost.ledger.operation import Operation
@@ -132,7 +132,7 @@ def with_operand_bytes(ledger: Ledger, row_bytes: Mapping[str, int]) -> Ledger:
 def weights_read(row: Operation) -> int:
     """Elements of the weights that a block reads, of experts as expected; a slice of a table is its output already."""
     if row.weights_read is not None and (row.flops or row.moved):
-        return round(expected_weights_of(row))
+        return expected_weights(row)
     return row.params if row.flops else 0
 
 

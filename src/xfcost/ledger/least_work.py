@@ -1,6 +1,6 @@
 """The work that no implementation of a pass avoids: the MACs that masks keep, weights once, keys and values once.
 
-For experts this is the least: all tokens may choose the same. The expected number of experts is counted too.
+Of experts the expected number is read: tokens may choose the same ones.
 """
 
 from __future__ import annotations
@@ -56,39 +56,48 @@ def kept_shares(rows: Iterable[Operation], batch: int = 1) -> dict[str, Fraction
     return shares
 
 
-def least_weight_bytes(ledger: Ledger) -> int:
-    """Weights that a pass reads, each once: of experts those of one token, for all tokens may choose the same."""
-    stored = ledger.storage
-    return sum(row.times * int(stored.read_bytes(row, least_weights_of(row))) for row in ledger.rows)
-
-
-def expected_weight_bytes(ledger: Ledger, samples: int = 1) -> int | float:
-    """The same of the expected number of experts; of the ledger of one sample, for so many `samples`."""
+def weight_bytes(ledger: Ledger, samples: int = 1) -> int:
+    """Weights that a pass reads, each once; of the ledger of one sample, for so many `samples`."""
     stored = ledger.storage
     return sum(
-        row.times * stored.read_bytes(row, expected_weights_of(row, 1 if row.once else samples)) for row in ledger.rows
+        row.times * int(stored.read_bytes(row, expected_weights(row, 1 if row.once else samples)))
+        for row in ledger.rows
     )
 
 
-def expected_weights(rows: Iterable[Operation]) -> int | float:
-    """Weights that a pass reads, each once: of experts the expected number."""
-    return sum(row.times * expected_weights_of(row) for row in rows)
-
-
-def expected_weights_of(row: Operation, samples: int | Fraction = 1) -> int | float:
-    """Those of one block's operation; an int where nothing is left to chance.
+def expected_weights(row: Operation, samples: int | Fraction = 1) -> int:
+    """Those of one block's operation: of experts the expected number.
 
     Each of T tokens chooses k of E experts, all alike: E·(1 - (1 - k/E)^T) experts are expected to be chosen.
     """
-    routed = None if row.weights_read is None else row.weights_read.batched(samples).routed
-    if routed is None or routed == 1 or not row.idle_params:
+    if not _by_chance(row, samples):
         return _read(row, samples)
-    return row.params * (1 - (row.idle_params / row.params) ** int(routed))
+    return round(row.params * (1 - (row.idle_params / row.params) ** _routed(row, samples)))
 
 
-def least_weights_of(row: Operation, samples: int = 1) -> int:
-    """Those of one block's operation; of a row of one sample, for so many `samples`."""
-    return min(_read(row, samples), row.active_params) if row.idle_params else _read(row, samples)
+def by_chance(ledger: Ledger) -> bool:
+    """Do tokens choose experts that others may choose too, so that an expected number of them is read?"""
+    return any(_by_chance(row) for row in ledger.rows)
+
+
+def _by_chance(row: Operation, samples: int | Fraction = 1) -> bool:
+    return bool(row.idle_params) and _routed(row, samples) > 1
+
+
+def _routed(row: Operation, samples: int | Fraction = 1) -> int:
+    """The tokens that choose experts of it; 0 of another operation."""
+    routed = None if row.weights_read is None else row.weights_read.batched(samples).routed
+    return 0 if routed is None else int(routed)
+
+
+def extreme_weight_bytes(ledger: Ledger) -> tuple[int, int]:
+    """Weights that a pass reads where all tokens choose the same experts, and where they choose as many as they can."""
+    stored, least, most = ledger.storage, 0, 0
+    for row in ledger.rows:
+        read = _read(row)
+        least += row.times * int(stored.read_bytes(row, min(read, row.active_params) if row.idle_params else read))
+        most += row.times * int(stored.read_bytes(row, read))
+    return least, most
 
 
 def _read(row: Operation, samples: int | Fraction = 1) -> int:
@@ -101,58 +110,49 @@ def kept_keys(row: Operation, core: AttentionCore) -> int:
     return int(core.keys if row.pairs is None else min(core.keys, row.pairs))
 
 
-def row_bytes(row: Operation, ledger: Ledger) -> tuple[int, int | float] | None:
-    """Bytes that an operation of one block reads and writes: at least, and as expected; None where they are not known.
+def row_bytes(row: Operation, ledger: Ledger) -> int | None:
+    """Bytes that an operation of one block reads and writes at least; None where they are not known.
 
     A fused attention core: queries, keys, values and outputs, each once. Another operation of a decode step: its
     weights, whose activations of one token stay on chip. Of a traced or timed one: all its operands.
     """
     element, stored = ledger.bytes_per_element, ledger.storage
-    least = int(stored.read_bytes(row, least_weights_of(row)))
-    expected = stored.read_bytes(row, expected_weights_of(row))
+    weights = int(stored.read_bytes(row, expected_weights(row)))
     shared = None if ledger.on is None else ledger.on.reads.get(row.path)
-    if row.operand_bytes is not None:  # with the expected weights
-        others = row.operand_bytes - round(expected)
-        least, expected = (least, expected) if shared is None else (shared.least, shared.expected)
-        return others + (least if row.idle_params else round(expected)), others + round(expected)
+    if row.operand_bytes is not None:
+        return row.operand_bytes if shared is None else row.operand_bytes - weights + shared.weights
     if row.core is not None and row.fused:
         keys = (1 if shared is None else shared.cache_copies) * (
             ledger.bytes_per_cached if ledger.metadata.mode == "decode" else element
         )
         core = row.core
-        moved = int(core.times * (core.queries * element + kept_keys(row, core) * keys) * core.key_value_width)
-        return moved, moved
+        return int(core.times * (core.queries * element + kept_keys(row, core) * keys) * core.key_value_width)
     if ledger.metadata.mode != "decode" or row.mixes:
         return None
-    if shared is not None:
-        least, expected = shared.least, shared.expected
-    return (least, expected) if least else None
+    return (weights if shared is None else shared.weights) or None
 
 
 class RowBound(NamedTuple):
     """An operation of one block under the roofs of a device."""
 
     least_bytes: int
-    expected_bytes: int | float
-    """The same with the expected number of experts."""
+    """Of experts the expected number."""
     intensity: float
-    """FLOPs per expected byte, which says whether the operation is memory-bound."""
+    """FLOPs per byte, which says whether the operation is memory-bound."""
     roofline_bound: Bound
     least_seconds: float
     """On all devices together."""
-    expected_seconds: float
-    """The same with the expected number of experts."""
 
 
 def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     """Its roofline's bound on the devices of `--on`; None where its bytes are not known."""
-    if ledger.on is None or (moved := row_bytes(row, ledger)) is None or not all(moved):
+    if ledger.on is None or not (moved := row_bytes(row, ledger)):
         return None
     on, dtype = ledger.on.on, ledger.on.dtype
     peak = on.count * ledger.storage.peak(row, on.device, dtype)
-    compute, (least, expected) = row.flops / peak, (each / on.bytes_per_second for each in moved)
-    bound: Bound = "memory-bound" if expected > compute else "compute-bound"
-    return RowBound(*moved, row.flops / moved[1], bound, max(compute, least), max(compute, expected))
+    compute, memory = row.flops / peak, moved / on.bytes_per_second
+    bound: Bound = "memory-bound" if memory > compute else "compute-bound"
+    return RowBound(moved, row.flops / moved, bound, max(compute, memory))
 
 
 def row_bounds(ledger: Ledger) -> dict[str, RowBound]:

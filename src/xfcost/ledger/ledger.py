@@ -15,7 +15,7 @@ from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.choosing import DeviceChoice
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.least_work import expected_weight_bytes, expected_weights, kept_keys, least_weight_bytes
+from xfcost.ledger.least_work import expected_weights, kept_keys, weight_bytes
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Prediction, Timing
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
@@ -258,18 +258,17 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         metadata = msgspec.structs.replace(self.metadata, warnings=(*self.metadata.warnings, *warnings))
         return msgspec.structs.replace(self, metadata=metadata) if warnings else self
 
-    def weights_read(self) -> int | float:
+    def weights_read(self) -> int:
         """Weights that this pass reads, each once for the whole batch: of tables the rows used, of experts as expected.
 
         An int, but of experts from which several tokens choose: a float.
         """
-        return expected_weights(self.rows)
+        return sum(row.times * expected_weights(row) for row in self.rows)
 
     def decode_step(self) -> DecodeStep:
         """What this pass reads and computes, as a decode step."""
         return DecodeStep(
-            weight_bytes=expected_weight_bytes(self),
-            least_weight_bytes=least_weight_bytes(self),
+            weight_bytes=weight_bytes(self),
             cache_bytes=self.cached_bytes - self.unread_cache_bytes,
             flops=self.total("flops") or 0,
         )

@@ -30,24 +30,17 @@ class CacheBytes(msgspec.Struct, frozen=True, kw_only=True):
 class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
     """A decode step, one token for every sample of the batch: bytes read and work."""
 
-    weight_bytes: int | float
+    weight_bytes: int
     """Weights, once for the whole batch; of a look-up table, the rows read; of experts the expected number.
 
     Devices that share the model as given read their own: every replica, for each micro-batch of its pipeline.
     """
-    least_weight_bytes: int
-    """The same where all samples choose the same experts."""
     cache_bytes: int
     """The whole cache, without the keys and values of earlier chunks where attention runs in chunks."""
     flops: int
 
     @property
-    def expected(self) -> bool:
-        """Is `weight_bytes` an expected number? Samples of the batch may use the same experts."""
-        return self.weight_bytes != self.least_weight_bytes
-
-    @property
-    def bytes_read(self) -> int | float:
+    def bytes_read(self) -> int:
         """Weights and cache; the small activations of one token stay on chip."""
         return self.weight_bytes + self.cache_bytes
 

@@ -65,7 +65,7 @@ def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
     if ledger.on is not None:
         bounds = (row_bound(row, ledger) for row in ledger.rows)  # None where a row's bytes are not known
-        no_time = dict.fromkeys(("least_seconds", "expected_seconds") if ledger.no_time else ())
+        no_time = {"least_seconds": None} if ledger.no_time else {}
         rows = [
             one | (dict.fromkeys(RowBound._fields) if bound is None else bound._asdict()) | no_time
             for one, bound in zip(rows, bounds, strict=True)
@@ -203,7 +203,7 @@ def formats_object(ledger: Ledger) -> dict[str, Any]:
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
     """The keys `cache`, `step` and `generation`; null in other modes."""
     step, generation = ledger.step, ledger.generation
-    names = ("expected", "bytes_read", "intensity")
+    names = ("bytes_read", "intensity")
     derived = {name: getattr(step, name) for name in names} if step else {}
     with_cache = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
     return {
@@ -227,8 +227,6 @@ def on_object(found: OnDevices) -> dict[str, Any]:
             "memory_seconds": timed(one.time.memory_seconds),
             "least_seconds": timed(one.seconds),
             "bound": one.time.bound,
-            "expected_seconds": timed(one.expected_seconds),
-            "expected_bound": one.time.expected_bound,
         }
 
     tf32: dict[str, Any] | None = None
@@ -247,7 +245,6 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "ridge_point": found.time.mean_peak / found.time.bandwidth,
         "flops": found.time.flops,
         "bytes": found.time.bytes,
-        "expected_bytes": found.time.expected_bytes,
         **times(found),
         "phases": {
             one.name: {"least_seconds": timed(one.time.seconds), "bound": one.time.bound} for one in found.phases
@@ -272,7 +269,7 @@ def sharing_object(found: OnDevices) -> dict[str, Any]:
     """The keys `parallelism` and `communication`, with degrees of parallelism; {} without."""
     if found.parallelism is None or found.exchange is None:
         return {}
-    links = ("link_bytes", "link_seconds", "expected_link_bytes", "expected_link_seconds")
+    links = ("link_bytes", "link_seconds")
     exchanged = msgspec.to_builtins(found.exchange) | {name: getattr(found.time, name) for name in links}
     if found.no_time is not None:
         exchanged |= {name: None for name in exchanged if name.endswith("seconds")}

@@ -22,9 +22,7 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     flops: int
     """Of its products: 2 per multiply-add; of masked attention only what the mask keeps."""
     bytes: int
-    """Weights once, and the KV cache: read in a decode step, written by a prefill; of experts the fewest."""
-    expected_bytes: int | float
-    """The same with the expected number of experts, of which all tokens could choose the same."""
+    """Weights once, and the KV cache: read in a decode step, written by a prefill; of experts the expected number."""
     peak: float
     """FLOP/s of all devices."""
     bandwidth: float
@@ -33,18 +31,12 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `flops` whose operands have fewer bits, where the devices are faster with these."""
     quantised_peak: float | None = None
     """FLOP/s of that part."""
-    link_bytes: int = 0
-    """Bytes that each device receives at least from others that share the model with it."""
-    expected_link_bytes: int | float = 0
-    """The same with tokens that are expected to meet experts on other devices."""
+    link_bytes: int | float = 0
+    """Bytes that each device receives from others that share the model, and as expected for experts elsewhere."""
     link_seconds: float = 0.0
     """How long that takes at the full rate of the link; 0 where it is not known, or nothing is shared."""
-    expected_link_seconds: float = 0.0
-    """The same of the expected bytes."""
     experts_seconds: float = 0.0
-    """In which one device reads whole experts, layer after layer: a router chooses them when its layer begins."""
-    expected_experts_seconds: float = 0.0
-    """The same of the expected experts, at least."""
+    """In which one device reads its expected experts, layer after layer: a router chooses when its layer begins."""
 
     @property
     def compute_seconds(self) -> float:
@@ -70,30 +62,17 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> Bound:
-        """What it waits for, where all tokens choose the same experts."""
-        return _bound_of(self.compute_seconds, self.memory_seconds, self.link_seconds)
-
-    @property
-    def expected_memory_seconds(self) -> float:
-        """The expected bytes at the full bandwidth, or the expected experts of one device."""
-        return max(self.expected_bytes / self.bandwidth, self.expected_experts_seconds)
-
-    @property
-    def expected_seconds(self) -> float:
-        """The least time with the expected number of experts."""
-        return max(self.compute_seconds, self.expected_memory_seconds, self.expected_link_seconds)
-
-    @property
-    def expected_bound(self) -> Bound:
-        """What it waits for with the expected number of experts."""
-        return _bound_of(self.compute_seconds, self.expected_memory_seconds, self.expected_link_seconds)
+        """What it waits for."""
+        if self.link_seconds > max(self.compute_seconds, self.memory_seconds):
+            return "link-bound"
+        return "memory-bound" if self.memory_seconds > self.compute_seconds else "compute-bound"
 
     def seconds_at(self, mfu: float | None, mbu: float | None) -> float:
-        """With the expected number of experts, at shares of the peak and of the bandwidth; None is all of it."""
-        rolled = max(self.compute_seconds / (mfu or 1), self.expected_memory_seconds / (mbu or 1))
+        """At shares of the peak and of the bandwidth; None is all of it."""
+        rolled = max(self.compute_seconds / (mfu or 1), self.memory_seconds / (mbu or 1))
         if mfu is None and mbu is None:
-            return max(rolled, self.expected_link_seconds)
-        return rolled + self.expected_link_seconds
+            return max(rolled, self.link_seconds)
+        return rolled + self.link_seconds
 
     def at(self, mfu: float | None, mbu: float | None) -> TimeEstimate | None:
         """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.
@@ -102,17 +81,11 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
         comes on top: a block waits for the sum of what its devices computed.
         """
         compute = self.compute_seconds / (mfu or 1)
-        memory = self.expected_memory_seconds / (mbu or 1)
+        memory = self.memory_seconds / (mbu or 1)
         bound: Bound = "memory-bound" if memory > compute else "compute-bound"
         share = mbu if bound == "memory-bound" else mfu
-        seconds = max(compute, memory) + self.expected_link_seconds
+        seconds = max(compute, memory) + self.link_seconds
         return None if share is None else TimeEstimate(seconds=seconds, bound=bound, share=share)
-
-
-def _bound_of(compute: float, memory: float, link: float) -> Bound:
-    if link > max(compute, memory):
-        return "link-bound"
-    return "memory-bound" if memory > compute else "compute-bound"
 
 
 class TimeEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +144,7 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComputeBoundBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """From which batch on a decode step is compute-bound, with the expected number of experts."""
+    """From which batch on a decode step is compute-bound."""
 
     batch: int | None
     """None: never. Every sample brings its own cache, whose intensity is below the ridge point."""
@@ -190,9 +163,8 @@ class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
 class SharedReads(NamedTuple):
     """What all devices together read of one block's operation, where they share the model as given."""
 
-    least: int
-    """Bytes of weights: of experts the fewest."""
-    expected: int | float
+    weights: int
+    """Bytes of weights."""
     cache_copies: float
     """How often they hold, and read, its keys and values."""
 
@@ -259,16 +231,6 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         return sum(part.seconds for part in self.parts)
 
     @property
-    def expected(self) -> bool:
-        """Does it depend on an expected number of experts?"""
-        return any(part.expected_bytes != part.bytes for part in self.parts)
-
-    @property
-    def expected_seconds(self) -> float:
-        """The least time with the expected number of experts."""
-        return sum(part.expected_seconds for part in self.parts)
-
-    @property
     def estimate(self) -> float | None:
         """Seconds at `mfu` and `mbu`; None where a share is missing, and of a run that does not fit."""
         if self.no_time is not None:
@@ -285,9 +247,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     def missing(self) -> tuple[str, ...]:
         """The options that an estimate lacks, of `--mfu` and `--mbu`: the shares of what bounds its parts."""
         bounding = {
-            "memory"
-            if part.expected_memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1)
-            else "compute"
+            "memory" if part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1) else "compute"
             for part in self.parts
         }
         lacking = (("--mfu", self.mfu, "compute"), ("--mbu", self.mbu, "memory"))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from xfcost.ledger import units
 from xfcost.ledger.choosing import DeviceChoice, choice_record
+from xfcost.ledger.least_work import by_chance
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import output_word
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
@@ -22,7 +23,7 @@ from xfcost.report.on_devices import (
 )
 
 # Columns that a narrow screen has no room for, the first ones hidden first.
-_HIDDEN_FIRST = ("bound by", "memory", "with TF32", "of each", "lower bound", "expected", "takes", "limit")
+_HIDDEN_FIRST = ("bound by", "memory", "with TF32", "of each", "lower bound", "takes", "limit")
 
 
 def document(ledger: Ledger, *, verbose: bool = False) -> Document:
@@ -90,9 +91,8 @@ def _cells(choice: DeviceChoice, ledger: Ledger) -> dict[str, str]:
     cells |= {
         "lower bound": units.seconds(None if found is None else found.seconds),
         "with TF32": units.seconds(None if tf32 is None else tf32.seconds),
-        "expected": units.seconds(found.expected_seconds if found is not None and found.expected else None),
         "estimate": units.seconds(choice.seconds if found is not None and (found.mfu or found.mbu) else None),
-        "bound by": units.DASH if found is None else found.time.expected_bound.removesuffix("-bound"),
+        "bound by": units.DASH if found is None else found.time.bound.removesuffix("-bound"),
     }
     if any(one.at_rate is not None for one in ledger.choices):
         largest = units.DASH if rate is None else "any" if rate.batch is None else f"{rate.batch:,}"
@@ -121,12 +121,10 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
     )
     yield (
         f"lower bound: products at the peak of {ledger.metadata.dtype}, or weights once{cache} at the memory "
-        "bandwidth, whichever takes longer"
+        f"bandwidth, whichever takes longer{f', {EXPECTED}' if by_chance(ledger) else ''}"
     )
     if any(choice.asked.device.memory_kind != "usable" for choice in choices):
         yield "*: memory size on the label; others: memory that the driver reports, before any context"
-    if any(found.expected for found in known):
-        yield f"lower bound: if all tokens choose the same experts; expected: {EXPECTED}"
     if any(found.with_tf32 for found in known):
         yield f"times are {WITHOUT_TF32}, but in the column with TF32"
     for basis in dict.fromkeys(rate_basis(found, ledger) for found in known):

@@ -9,6 +9,7 @@ from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED, NamedOrder
 from xfcost.ledger import units
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.least_work import by_chance
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.statistics import TimeRatio
@@ -125,7 +126,7 @@ def cost_texts(comparison: Comparison) -> Iterator[TextLines]:
     """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
     for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
         words = told or _cache_words(comparison.ledgers)
-        experts = quantity == "read_bytes" and any(one.step and one.step.expected for one in comparison.ledgers)
+        experts = quantity == "read_bytes" and any(map(by_chance, comparison.ledgers))
         yield from _least_texts(comparison, quantity, f"{words} {EXPECTED}" if experts else words)
     yield from _on_devices(comparison)
     yield from _plans_without_time(comparison)
@@ -133,27 +134,24 @@ def cost_texts(comparison: Comparison) -> Iterator[TextLines]:
 
 
 def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
-    """Which system the devices of `--on` could run fastest, and which fit; of experts those that are expected count."""
+    """Which system the devices of `--on` could run fastest, and which fit."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
     found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
     if not found:
         return
     title = next(iter(found.values())).on.title
-    experts = any(one.expected for one in found.values())
-    full = ("expected_seconds", f"at full rates {EXPECTED}") if experts else ("least_seconds", "lower bound")
-    for quantity, words in (full, ("estimated_seconds", "estimate")):
+    experts = f" {EXPECTED}" if any(map(by_chance, comparison.ledgers)) else ""
+    for quantity, words in (("least_seconds", f"lower bound{experts}"), ("estimated_seconds", "estimate")):
         tf32 = any(one.with_tf32 for one in found.values())
         yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
         yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
     fitting = [one for one in found.values() if one.memory.fits is not False]
     if len(fitting) < 2:  # noqa: PLR2004 - no line above names the devices
         yield line(f"on {title}:")
-    if any(one.expected for one in fitting):
-        yield line("the lower bound below assumes that all tokens choose the same experts", "dim")
     yield from no_estimates(comparison)
     width = max(map(len, ledgers))
     for name, one in found.items():
-        bound = f"{one.time.expected_bound} {EXPECTED}" if one.expected else one.time.bound
+        bound = f"{one.time.bound} {EXPECTED}" if by_chance(ledgers[name]) else one.time.bound
         words = fit_words(one) if one.memory.fits is False else f"{bound}; {fit_words(one)}"
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
@@ -195,7 +193,7 @@ def on_text(comparison: Comparison) -> str:
         return ""
     fitting = sum(one.memory.fits is not False for one in found)
     dtype = f" {WITHOUT_TF32}" if any(one.with_tf32 for one in found) else ""
-    experts = f", expected: {EXPECTED}" if any(one.expected for one in found) else ""
+    experts = f" {EXPECTED}" if any(map(by_chance, comparison.ledgers)) else ""
     return f"least time: the lower bound on {found[0].on.title}{dtype}{experts}; {fitting} of {len(found)} fit"
 
 
@@ -326,7 +324,6 @@ COLUMNS: Final = (
     OverviewColumn("its activations", 15, 6, "device_activations_bytes"),
     OverviewColumn("least time", 10, 9, "least_seconds", style="bold"),
     OverviewColumn("with TF32", 9, 9, "tf32_least_seconds"),
-    OverviewColumn("expected", 9, 9, "expected_seconds"),
     OverviewColumn("estimate", 9, 8, "estimated_seconds"),
     OverviewColumn("needs", 9, 8, "needed_bytes"),
     OverviewColumn("predicted", 9, 8, "predicted_seconds"),
@@ -366,7 +363,7 @@ def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
     quantity, words = "macs", "MACs"
     text: Callable[[Any], str] = units.count
     if comparison.ledgers[0].metadata.mode == "decode":
-        experts = any(one.step and one.step.expected for one in comparison.ledgers)
+        experts = any(map(by_chance, comparison.ledgers))
         quantity, words, text = "read_bytes", f"bytes read per step{f' {EXPECTED}' if experts else ''}", units.size
     known = {name: value for name in comparison.names if (value := comparison.figures[name][quantity]) is not None}
     if not known:
@@ -391,9 +388,7 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
         head += [line(text), *no_estimates(comparison)]
     warnings = input_warnings(dict(zip(short.values(), metadata, strict=True)))
     head += (line(warning, "bold yellow") for warning in warnings)
-    dense = not any(ledger.on is not None and ledger.on.expected for ledger in comparison.ledgers)
-    columns = [one for one in COLUMNS if not (dense and one.quantity == "expected_seconds")]
-    filled = [one for one in columns if any(one.cell(comparison, name) != units.DASH for name in short)]
+    filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
     typed = [TableColumn(one.title, right=True, rank=one.rank, width=one.width, style=one.style) for one in filled]
     table = DataTable([TableColumn("", fold=_NAME, named="system"), *typed], rows)

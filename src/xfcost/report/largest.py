@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, peak_of, whole_of_peak
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.least_work import expected_weights_of
+from xfcost.ledger.least_work import expected_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, Sort, grouped
 from xfcost.ledger.operation import Operation
@@ -50,7 +50,7 @@ def slowest_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 def _bytes_read(ledger: Ledger) -> Callable[[Operation], float]:
     stored = ledger.storage
-    return lambda row: row.times * stored.read_bytes(row, expected_weights_of(row))
+    return lambda row: row.times * stored.read_bytes(row, expected_weights(row))
 
 
 def _largest(

@@ -7,6 +7,7 @@ from typing import Final
 
 from xfcost.ledger import units
 from xfcost.ledger.device import Device, DeviceGroup
+from xfcost.ledger.least_work import by_chance, extreme_weight_bytes, weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
@@ -55,7 +56,7 @@ def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
 def step_answers(ledger: Ledger) -> Iterator[TextLines]:
     """The header's lines of a decode step: bytes read, intensity, tokens at once."""
     if ledger.step is not None:
-        yield from step_texts(ledger.step, cache_name(ledger.cache))
+        yield from step_texts(ledger.step, cache_name(ledger.cache), experts=by_chance(ledger))
         yield line(f"{ledger.metadata.batch:,} (one per sample)", head="tokens at once: ")
 
 
@@ -83,21 +84,29 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
     return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
 
 
-def step_texts(step: DecodeStep, cache: str) -> Iterator[TextLines]:
+def step_texts(step: DecodeStep, cache: str, *, experts: bool) -> Iterator[TextLines]:
     """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
-    fewest = step.least_weight_bytes + step.cache_bytes
-    least = f"; {units.size(fewest)} if all samples choose the same experts" if step.expected else ""
     yield line(
-        f"{'expected ' if step.expected else ''}{units.size(round(step.bytes_read))} "
-        f"({units.size(round(step.weight_bytes))} of weights, {units.size(step.cache_bytes)} of {cache}{least})",
+        f"{'expected ' if experts else ''}{units.size(step.bytes_read)} "
+        f"({units.size(step.weight_bytes)} of weights, {units.size(step.cache_bytes)} of {cache})",
         head="bytes read per step: ",
     )
-
     if step.intensity is not None:
         yield line(
-            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if step.expected else ''}: memory-bound "
+            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if experts else ''}: memory-bound "
             "wherever the ridge point is higher",
             head="arithmetic intensity ",
+        )
+
+
+def experts_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """The weights that a pass reads, of which an expected number of experts is a part, and their extremes."""
+    if by_chance(ledger):
+        same, most = map(units.size, extreme_weight_bytes(ledger))
+        yield line(
+            f"{units.size(weight_bytes(ledger))} {EXPECTED}; {same} if all tokens choose the same ones, {most} if they "
+            "choose as many as they can",
+            head="weights read once: ",
         )
 
 
@@ -191,11 +200,8 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
 def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLines]:
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
-    what += " if all tokens choose the same experts" if found.expected else ""
-    yield _time_line(f"lower bound{dtype}: ", found.seconds, what, found, (mode, batch))
-    if found.expected:
-        what = _bounds_text(part.expected_bound for part in found.parts)
-        yield _time_line(f"at full rates{dtype} {EXPECTED}: ", found.expected_seconds, what, found, (mode, batch))
+    experts = f" {EXPECTED}" if by_chance(ledger) else ""
+    yield _time_line(f"lower bound{dtype}{experts}: ", found.seconds, what, found, (mode, batch))
     if found.estimate is not None:
         yield _time_line(f"estimate at {shares_text(found)}{dtype}: ", found.estimate, "", found, (mode, batch))
 
@@ -252,9 +258,9 @@ _OTHER: Final = {"memory": "fast enough", "rate": "fits"}
 def rate_basis(found: OnDevices, ledger: Ledger) -> str:
     """Which time rates are taken of: `at the bound`, `estimated at 60 % MBU and the full peak`."""
     many = any(choice.at_rate is not None for choice in ledger.choices)  # a batch may choose more experts
-    experts = f" {EXPECTED}" if found.expected or (many and any(row.idle_params for row in ledger.rows)) else ""
+    experts = f" {EXPECTED}" if by_chance(ledger) or (many and any(row.idle_params for row in ledger.rows)) else ""
     if found.mfu is None and found.mbu is None:
-        return f"at full rates{experts}" if experts else "at the bound"
+        return f"at the bound{experts}"
     full = " and the full peak" if found.mfu is None else " and the full bandwidth" if found.mbu is None else ""
     return f"estimated at {shares_text(found)}{full}{experts}"
 
@@ -322,7 +328,7 @@ def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
     parts += ["tokens to experts and back, as expected"] if exchange.all_to_all_bytes else []
     if not parts:
         return "none"
-    size = f"each device receives {units.size(round(time.expected_link_bytes))}{per}: {', '.join(parts)}"
+    size = f"each device receives {units.size(round(time.link_bytes))}{per}: {', '.join(parts)}"
     if exchange.rate is None or exchange.link is None:
         return f"{size}; its link is not known"
     where = f"at {units.count(exchange.rate)}B/s ({exchange.link})"
@@ -331,7 +337,7 @@ def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
         where += ", if it connects all of them"
     elif exchange.all_to_all_bytes and device.network is not None and found.on.count > device.node:
         where += f", beyond {device.node} devices {units.count(device.network.rate.value)}B/s ({device.network.name})"
-    return f"{size}; {units.seconds(time.expected_link_seconds)} {where}"
+    return f"{size}; {units.seconds(time.link_seconds)} {where}"
 
 
 def _reaches(need: MemoryNeed, batch: int) -> str | None:
@@ -382,7 +388,7 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
         products += f", {share} of them with {_quantised_words(found, ledger)} at {rate}"
     return (
         f"{'bound' if found.estimate is None else 'bound and estimate'}: {products}; "
-        f"{units.size(round(found.time.expected_bytes / each))}, weights{cache.get(mode, ' once')}, at "
+        f"{units.size(round(found.time.bytes / each))}, weights{cache.get(mode, ' once')}, at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
     )
 

@@ -138,18 +138,11 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     ),
     "least_seconds": ReportQuantity(
         "lower bound of the time",
-        "the larger of FLOPs at the peak and bytes at the full bandwidth of the devices of --on",
+        "the larger of FLOPs at the peak and bytes at the full bandwidth of the devices of --on, with the expected "
+        "number of experts",
         style="bold",
     ),
     "tf32_least_seconds": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
-    "expected_seconds": ReportQuantity(
-        "time at full rates, expected experts",
-        "the same with the expected number of distinct experts; the lower bound assumes the fewest",
-        style="bold",
-    ),
-    "tf32_expected_seconds": ReportQuantity(
-        "  with TF32", "the time with the expected experts and float32 products in TF32"
-    ),
     "estimated_seconds": ReportQuantity(
         "estimated time", "the same at the shares --mfu of the peak and --mbu of the bandwidth", style="bold"
     ),
@@ -260,8 +253,6 @@ _BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_
 _ONLY_BESIDE: Final = {
     _EXTRA: "score_dot_products",
     "active_params": "params",
-    "expected_seconds": "least_seconds",
-    "tf32_expected_seconds": "tf32_least_seconds",
 }
 # Listed only where a system has a recurrence.
 _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")

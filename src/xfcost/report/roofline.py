@@ -7,6 +7,7 @@ from typing import Final
 
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED
+from xfcost.ledger.least_work import by_chance
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.roofline import Roofline, RooflinePoint, records
 from xfcost.ledger.roofs import Roofs
@@ -99,7 +100,7 @@ def _head(one: Roofline) -> Iterator[TextLines]:
         where = f"{units.seconds(one.seconds)} on {place_text(one)}"
         if one.tf32_seconds is not None:
             where += f" {WITHOUT_TF32}, {units.seconds(one.tf32_seconds)} with TF32"
-        experts = f"; {EXPECTED}" if one.ledger.on is not None and one.ledger.on.expected else ""
+        experts = f"; {EXPECTED}" if by_chance(one.ledger) else ""
         yield line(
             f"bound: {where}: every operation at its roof, one after another; fused operations can be faster{experts}"
         )

@@ -31,7 +31,7 @@ from xfcost.report.document import (
 from xfcost.report.header import active_params, at_least, header, probe_parts
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.largest import Order, beside_word, groups_table, mixing_table, time_share
-from xfcost.report.on_devices import fit_texts, generation_table, time_texts, weights_texts
+from xfcost.report.on_devices import experts_texts, fit_texts, generation_table, time_texts, weights_texts
 from xfcost.report.output import Format
 from xfcost.report.style import TERMINAL, letters_text
 from xfcost.report.timing import rates_text, timing_texts
@@ -388,13 +388,15 @@ def _all_layers(ledger: Ledger) -> str:
 
 
 def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[TextLines]:
-    """Comparisons; with `verbose` bytes that are only moved; main-memory traffic, where a memory level is given."""
+    """Comparisons; with `verbose` bytes that are only moved and that experts read; traffic, with a memory level."""
     if comparisons := ledger.total("comparisons"):
         what = "sorting, choosing; neither MACs nor FLOPs"
         yield line(f"{units.exact(comparisons)} ({what})", head="comparisons: ")
     if verbose and (moved := ledger.total("moved")):
         by = "gathers, scatters, rolls, pads, concatenations, look-ups"
         yield line(f"{units.size(moved * ledger.bytes_per_element)} written by {by}", head="data moved: ")
+    if verbose:
+        yield from experts_texts(ledger)
     if ledger.metadata.memory_level is not None:
         level = units.size(ledger.metadata.memory_level)
         plain, tiled = (units.size(ledger.total(f"{how}_traffic_bytes")) for how in ("plain", "tiled"))

@@ -12,7 +12,7 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.ledger.kept import Kept
-from xfcost.ledger.least_work import kept_keys, kept_macs, kept_shares, least_weight_bytes, least_weights_of
+from xfcost.ledger.least_work import expected_weights, kept_keys, kept_macs, kept_shares, weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
@@ -92,7 +92,7 @@ def _part_costs(labelled: LabelledPart, mode: Mode, batch: int, dtype: str) -> C
         macs += row.macs * times * samples
         flops += row.flops * times * samples
         kept += kept_macs(row, shares, samples) * times
-        read += least_weights_of(row, samples) * times
+        read += expected_weights(row, samples) * times
         if row.cache is not None:
             cache += row.cache.elements * times * samples
         if row.core is not None and row.fused and mode == "decode":
@@ -184,5 +184,5 @@ def ledger_costs(ledger: Ledger) -> Costs:
         kept_macs=sum(kept.values()),
         float8_macs=kept.get("float8", 0),
         int8_macs=kept.get("int8", 0),
-        weights_read=least_weight_bytes(ledger),
+        weights_read=weight_bytes(ledger),
     )
