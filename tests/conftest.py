@@ -55,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 CHOSEN: Final = pytest.StashKey[Selection | None]()
+RECORDED: Final = durations.recorded()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,10 +91,32 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if chosen is not None and tests and not chosen.collects(collection_path) else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Mark as `rest` the cases of slow tests that do not fit into the quick tier; no case of another tier is made."""
+    yield
+    chosen, test, cases = metafunc.config.stash[CHOSEN], metafunc.definition, metafunc._calls
+    part = chosen is not None or any(".py" in word for word in metafunc.config.args)
+    marked = left_to_rest(test)
+    known = [case.id for case in cases if all(mark.name != "rest" for mark in case.marks)] if cases else [""]
+    fit = durations.that_fit(
+        durations.name_of(test), known, RECORDED, durations.IN_PART if part else durations.IN_QUICK
+    )
+    if not cases and not fit:
+        pytest.mark.rest(metafunc.function)
+    kept = []
+    for case in cases:
+        rest = marked or case.id not in fit
+        if rest:
+            case.marks.append(pytest.mark.rest.mark)
+        if tier.runs(rest=rest) if chosen is None else chosen.holds(metafunc.module, case.params.values()):
+            kept.append(case)
+    # without any the test would be made once, without its parameters
+    metafunc._calls[:] = kept or cases[:1]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen, quick = config.stash[CHOSEN], config.getoption("--tier") == "quick"
-    part = chosen is not None or any(".py" in word for word in config.args)
-    durations.thinned(items, durations.recorded(), durations.IN_PART if part else durations.IN_QUICK)
     kept = (
         [one for one in items if tier.runs(rest=left_to_rest(one))] if chosen is None else chosen.of(items, quick=quick)
     )

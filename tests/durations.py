@@ -56,18 +56,12 @@ def in_quick(cases: int, each: float, seconds: float) -> int:
     return min(cases, math.floor(seconds / each))
 
 
-def thinned(items: Sequence[pytest.Item], durations: Mapping[str, float], seconds: float) -> None:
-    """Mark as `rest` the cases of slow tests that do not fit into the quick tier; those that stay are spread evenly."""
-    cases = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("rest") is None:
-            cases[timed_as(item)].append(item)
-    for name, known in cases.items():
-        kept = in_quick(len(known), durations[name], seconds) if name in durations else len(known)
-        chosen = {number * len(known) // kept for number in range(kept)}
-        for number, item in enumerate(known):
-            if number not in chosen:
-                item.add_marker(pytest.mark.rest)
+def that_fit(test: str, cases: Sequence[str], durations: Mapping[str, float], seconds: float) -> list[str]:
+    """Of a test's cases as many as run in so many seconds, spread evenly; of `OF_ONE_CASE` each that does."""
+    if test in OF_ONE_CASE:
+        return [case for case in cases if durations.get(f"{test}[{case}]", 0) <= seconds]
+    kept = in_quick(len(cases), durations[test], seconds) if test in durations else len(cases)
+    return [cases[number * len(cases) // kept] for number in range(kept)]
 
 
 def write(measured: Iterable[tuple[str, float]]) -> None:
