@@ -19,9 +19,9 @@ import preloaded
 FILE: Final = Path(__file__).with_name("data") / "durations.json"
 # Seconds that the cases of one test may take in the whole quick tier, and where a kind, a change or a file is tested;
 # and from which a test is listed.
-IN_QUICK: Final = 0.6
+IN_QUICK: Final = 0.4
 IN_PART: Final = 3.0
-LISTED: Final = 0.6
+LISTED: Final = 0.4
 # Every case of these is a test of its own. A file of golden texts holds other sentences than the next; the others run
 # every example of every mechanism and layer, and every pair of its options and places.
 OF_ONE_CASE: Final = (

@@ -10,7 +10,7 @@ import functools
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
@@ -207,16 +207,18 @@ def imports_of(test: str) -> frozenset[str]:
         name = left.pop()
         file = name.replace(".", "/")
         for path in (TESTS / f"{file}.py", TESTS / file / "__init__.py", ROOT / "tools" / f"{file}.py"):
-            new = set(_imported(path)) - found if path.is_file() else set()
+            new = _imported(path) - found if path.is_file() else frozenset()
             found |= new
             left += [one for one in new if not one.startswith("xfcost")]
     return frozenset(found.union(*(_BY_NAME[name] for name in found & _BY_NAME.keys())))
 
 
-def _imported(path: Path) -> Iterator[str]:
+@functools.cache
+def _imported(path: Path) -> frozenset[str]:
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(found)
