@@ -130,9 +130,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Measure the CPU seconds of a test; its last report carries them to the process that writes them."""
+    """Measure the CPU seconds of a test; its last report carries them to the process that writes them.
+
+    What is kept of programs does not outlive a test that changes them.
+    """
     item.stash[STARTED] = durations.seconds()
+    changes = "monkeypatch" in getattr(item, "fixturenames", ())
+    if changes:
+        forget_programs()
     yield
+    if changes:
+        forget_programs()
+
+
+def forget_programs() -> None:
+    keep = {"program.residual": "kept_rows", "spec.checks": "check_decoding", "counting.find.costs": "_part_costs"}
+    for file, name in keep.items():
+        if (module := sys.modules.get(f"xfcost.{file}")) is not None:
+            getattr(module, name).cache_clear()
 
 
 STARTED: Final = pytest.StashKey[float]()
@@ -181,24 +196,6 @@ def files_of(component: type) -> str:
 def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def _rows_of_programs_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What is kept of programs does not outlive a test that changes them."""
-    keep = {"program.residual": "kept_rows", "spec.checks": "check_decoding", "counting.find.costs": "_part_costs"}
-
-    def clear() -> None:
-        for file, name in keep.items():
-            if (module := sys.modules.get(f"xfcost.{file}")) is not None:
-                getattr(module, name).cache_clear()
-
-    changes = "monkeypatch" in request.fixturenames
-    if changes:
-        clear()
-    yield
-    if changes:
-        clear()
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def test_counted_equals_the_reference_to_the_unit(names):
             assert counts.total(quantity) == int(EXACT[name][quantity]), (name, quantity)
 
 
-# every family with each of its kinds; the others have other numbers of the same options, and their reference
+# every family, and each kind; the others have other numbers of the same options, and their reference
 @pytest.mark.parametrize("name", of_presets(covering_presets()))
 def test_counted_and_traced_agree_to_the_unit(name):
     agree(architecture_of(name), thinned)

@@ -71,7 +71,7 @@ FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 
 def in_turns():
     """Some presets, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways."""
-    for number, preset in enumerate(of_presets(covering_presets()[::6])):
+    for number, preset in enumerate(of_presets(covering_presets()[::4])):
         for options in OPTIONS if tier.spec else [OPTIONS[number % 2]]:
             ids = f"{preset.values[0]}-{options['attention']}"
             yield pytest.param(*preset.values, options, id=ids)

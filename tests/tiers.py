@@ -155,10 +155,9 @@ def tiered_examples(needs: Callable[[tuple[Mixer, bool]], Needs] = of_example) -
 
 
 def of_preset(name: str) -> Needs:
-    """Every family with each kind of component that its files name."""
+    """Every family, and each kind of component that a file names."""
     file = preset_files()[name]
-    family = file.parent.name
-    return frozenset({family, *((family, kind) for kind in _KIND.findall(file.read_text(encoding="utf-8")))})
+    return frozenset({file.parent, *_KIND.findall(file.read_text(encoding="utf-8"))})
 
 
 # Keys of a spec that say nothing of what runs.
@@ -183,7 +182,7 @@ def facts(value: Any, kind: str = "") -> Iterator[Hashable]:
 
 @functools.cache
 def covering_presets() -> tuple[str, ...]:
-    """Few presets that have every family with each of its kinds."""
+    """Few presets that have every family and each kind."""
     names = list(preset_names())
     return tuple(names[number] for number in covering([of_preset(name) for name in names]))
 
