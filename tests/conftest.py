@@ -55,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 CHOSEN: Final = pytest.StashKey[Selection | None]()
+RECORDED: Final = durations.recorded()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,10 +91,32 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if chosen is not None and tests and not chosen.collects(collection_path) else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Mark as `rest` the cases of slow tests that do not fit into the quick tier; no case of another tier is made."""
+    yield
+    chosen, test, cases = metafunc.config.stash[CHOSEN], metafunc.definition, metafunc._calls
+    part = chosen is not None or any(".py" in word for word in metafunc.config.args)
+    marked = left_to_rest(test)
+    known = [case.id for case in cases if all(mark.name != "rest" for mark in case.marks)] if cases else [""]
+    fit = durations.that_fit(
+        durations.name_of(test), known, RECORDED, durations.IN_PART if part else durations.IN_QUICK
+    )
+    if not cases and not fit:
+        pytest.mark.rest(metafunc.function)
+    kept = []
+    for case in cases:
+        rest = marked or case.id not in fit
+        if rest:
+            case.marks.append(pytest.mark.rest.mark)
+        if tier.runs(rest=rest) if chosen is None else chosen.holds(metafunc.module, case.params.values()):
+            kept.append(case)
+    # without any the test would be made once, without its parameters
+    metafunc._calls[:] = kept or cases[:1]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen, quick = config.stash[CHOSEN], config.getoption("--tier") == "quick"
-    part = chosen is not None or any(".py" in word for word in config.args)
-    durations.thinned(items, durations.recorded(), durations.IN_PART if part else durations.IN_QUICK)
     kept = (
         [one for one in items if tier.runs(rest=left_to_rest(one))] if chosen is None else chosen.of(items, quick=quick)
     )
@@ -107,9 +130,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Measure the CPU seconds of a test; its last report carries them to the process that writes them."""
+    """Measure the CPU seconds of a test; its last report carries them to the process that writes them.
+
+    What is kept of programs does not outlive a test that changes them.
+    """
     item.stash[STARTED] = durations.seconds()
+    changes = "monkeypatch" in getattr(item, "fixturenames", ())
+    if changes:
+        forget_programs()
     yield
+    if changes:
+        forget_programs()
+
+
+def forget_programs() -> None:
+    keep = {"program.residual": "kept_rows", "spec.checks": "check_decoding", "counting.find.costs": "_part_costs"}
+    for file, name in keep.items():
+        if (module := sys.modules.get(f"xfcost.{file}")) is not None:
+            getattr(module, name).cache_clear()
 
 
 STARTED: Final = pytest.StashKey[float]()
@@ -158,24 +196,6 @@ def files_of(component: type) -> str:
 def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def _rows_of_programs_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What is kept of programs does not outlive a test that changes them."""
-    keep = {"program.residual": "kept_rows", "spec.checks": "check_decoding", "counting.find.costs": "_part_costs"}
-
-    def clear() -> None:
-        for file, name in keep.items():
-            if (module := sys.modules.get(f"xfcost.{file}")) is not None:
-                getattr(module, name).cache_clear()
-
-    changes = "monkeypatch" in request.fixturenames
-    if changes:
-        clear()
-    yield
-    if changes:
-        clear()
 
 
 @pytest.fixture(scope="module")

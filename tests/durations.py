@@ -19,9 +19,9 @@ import preloaded
 FILE: Final = Path(__file__).with_name("data") / "durations.json"
 # Seconds that the cases of one test may take in the whole quick tier, and where a kind, a change or a file is tested;
 # and from which a test is listed.
-IN_QUICK: Final = 0.6
+IN_QUICK: Final = 0.4
 IN_PART: Final = 3.0
-LISTED: Final = 0.6
+LISTED: Final = 0.4
 # Every case of these is a test of its own. A file of golden texts holds other sentences than the next; the others run
 # every example of every mechanism and layer, and every pair of its options and places.
 OF_ONE_CASE: Final = (
@@ -56,18 +56,12 @@ def in_quick(cases: int, each: float, seconds: float) -> int:
     return min(cases, math.floor(seconds / each))
 
 
-def thinned(items: Sequence[pytest.Item], durations: Mapping[str, float], seconds: float) -> None:
-    """Mark as `rest` the cases of slow tests that do not fit into the quick tier; those that stay are spread evenly."""
-    cases = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("rest") is None:
-            cases[timed_as(item)].append(item)
-    for name, known in cases.items():
-        kept = in_quick(len(known), durations[name], seconds) if name in durations else len(known)
-        chosen = {number * len(known) // kept for number in range(kept)}
-        for number, item in enumerate(known):
-            if number not in chosen:
-                item.add_marker(pytest.mark.rest)
+def that_fit(test: str, cases: Sequence[str], durations: Mapping[str, float], seconds: float) -> list[str]:
+    """Of a test's cases as many as run in so many seconds, spread evenly; of `OF_ONE_CASE` each that does."""
+    if test in OF_ONE_CASE:
+        return [case for case in cases if durations.get(f"{test}[{case}]", 0) <= seconds]
+    kept = in_quick(len(cases), durations[test], seconds) if test in durations else len(cases)
+    return [cases[number * len(cases) // kept] for number in range(kept)]
 
 
 def write(measured: Iterable[tuple[str, float]]) -> None:

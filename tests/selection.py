@@ -10,8 +10,9 @@ import functools
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Final, NamedTuple
 
 import pytest
@@ -60,11 +61,23 @@ class Selection(NamedTuple):
         named = re.search(r"^KINDS = (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         return any(path.stem == f"test_{kind}" or (named and f'"{kind}"' in named[1]) for kind in self.kinds)
 
+    def holds(self, module: ModuleType, values: Iterable[object]) -> bool:
+        """Is a case chosen, a test of this module with these values?"""
+        values = list(values)
+        if self.spec is not None:
+            return of_spec(values, self.spec)
+        return Path(module.__file__ or "").name in self.files or any(
+            of_kind(module, values, kind) for kind in self.kinds
+        )
+
     def of(self, items: list[pytest.Item], *, quick: bool) -> list[pytest.Item]:
         """The chosen tests: those of the spec or of the kinds, cheapest files first, then those of the files."""
         if self.spec is not None:
-            return in_order([item for item in items if of_spec(item, self.spec)], quick=False)
-        of_kinds = in_order([item for item in items if any(of_kind(item, kind) for kind in self.kinds)], quick=quick)
+            return in_order([item for item in items if of_spec(parameters_of(item), self.spec)], quick=False)
+        of_kinds = in_order(
+            [item for item in items if any(of_kind(item.module, parameters_of(item), kind) for kind in self.kinds)],
+            quick=quick,
+        )
         of_files = [one for one in items if one.path.name in self.files and not (quick and left_to_rest(one))]
         return list(dict.fromkeys([*of_kinds, *of_files]))
 
@@ -92,19 +105,17 @@ def parameters_of(item: pytest.Item) -> list[object]:
     return list(found.params.values()) if found else []
 
 
-def of_spec(item: pytest.Item, spec: str) -> bool:
-    """Is the test parametrized by the spec, or by one of its mixers at its place?"""
+def of_spec(values: Iterable[object], spec: str) -> bool:
+    """Is a test with these values one of the spec, or of one of its mixers at its place?"""
     from cases.base import Case
 
-    return any(value == spec or isinstance(value, Case) for value in parameters_of(item))
+    return any(value == spec or isinstance(value, Case) for value in values)
 
 
-def of_kind(item: pytest.Item, kind: str) -> bool:
-    """Does a test concern the kind: by its file's name or its `KINDS`, or by a parameter that is of it?"""
-    kinds = getattr(getattr(item, "module", None), "KINDS", ())
-    return (
-        item.path.stem == f"test_{kind}" or kind in kinds or any(concerns(value, kind) for value in parameters_of(item))
-    )
+def of_kind(module: ModuleType, values: Iterable[object], kind: str) -> bool:
+    """Does a test concern the kind: by its module's name or its `KINDS`, or by a value that is of it?"""
+    named = module.__name__ == f"test_{kind}" or kind in getattr(module, "KINDS", ())
+    return named or any(concerns(value, kind) for value in values)
 
 
 def concerns(value: object, kind: str) -> bool:
@@ -196,16 +207,18 @@ def imports_of(test: str) -> frozenset[str]:
         name = left.pop()
         file = name.replace(".", "/")
         for path in (TESTS / f"{file}.py", TESTS / file / "__init__.py", ROOT / "tools" / f"{file}.py"):
-            new = set(_imported(path)) - found if path.is_file() else set()
+            new = _imported(path) - found if path.is_file() else frozenset()
             found |= new
             left += [one for one in new if not one.startswith("xfcost")]
     return frozenset(found.union(*(_BY_NAME[name] for name in found & _BY_NAME.keys())))
 
 
-def _imported(path: Path) -> Iterator[str]:
+@functools.cache
+def _imported(path: Path) -> frozenset[str]:
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(found)

@@ -48,9 +48,10 @@ def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
     for mechanism in MECHANISMS.values():
         known = CASES[mechanism]
         for number, component in enumerate(known.examples):
+            stands = stands_on(known, number)
             for at, grid in enumerate(known.grids):
                 for way in fused:
-                    if grid in stands_on(known, number) and (not way or (known.fused and (number + at) % 2)):
+                    if grid in stands and (not way or (known.fused and (number + at) % 2)):
                         yield Case(component, place_for(component, grid, fused=way))
 
 

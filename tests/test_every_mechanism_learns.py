@@ -52,7 +52,7 @@ def test_backward_macs_of_every_row_are_the_walk_s(component, *, fused):
 
 @every_example
 def test_no_gradient_of_an_input_that_learns_nothing_is_worked_out(component, *, fused):
-    for grid in awkward(component):
-        ledger = joined(component, place_for(component, grid, fused=fused), "none", learned=False)
-        told = "a product of what comes in as it is has no gradient of it: does the tape know (Symbolic.raw)?"
-        assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)
+    grid = awkward(component)[-1]
+    ledger = joined(component, place_for(component, grid, fused=fused), "none", learned=False)
+    told = "a product of what comes in as it is has no gradient of it: does the tape know (Symbolic.raw)?"
+    assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)

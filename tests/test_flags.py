@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
 from cases import CASES
 from test_written import COMPONENTS, examples
@@ -23,7 +22,7 @@ OF_TYPE = {
 }  # fmt: skip
 MOST_PLACES = 40  # of a kind
 FIELDS = [(kind, field) for kind in COMPONENTS for field in msgspec.structs.fields(kind)]
-TABLES = yaml.safe_load((Path(__file__).parent / "cases/flags.yaml").read_text("utf-8")) | {
+TABLES = msgspec.yaml.decode((Path(__file__).parent / "cases/flags.yaml").read_bytes()) | {
     kind.__name__: case.flags for kind, case in CASES.items()
 }
 # (class or `common`, field) -> its rows, or `nothing` and what it changes instead

@@ -26,6 +26,7 @@ def test_no_measured_figure_beats_the_bound(served):
         assert 0.09 < one.share < 0.81, (one.line["id"], one.share)
 
 
+@pytest.mark.rest
 def test_an_impossible_figure_is_seen(served):
     trap = next(one for one in served if one.line["what"] == "impossible")
     assert trap.line["id"] == "trap-70b-h100"
@@ -35,6 +36,7 @@ def test_an_impossible_figure_is_seen(served):
     assert trap.bound == pytest.approx(3350 / (2 * 68.7), rel=0.01)
 
 
+@pytest.mark.rest
 def test_bounds_by_others_agree_with_ours(served):
     """Austin et al., chapter 7, round the parameters and the bandwidth."""
     predicted = [one for one in served if one.line["what"] == "prediction"]
@@ -43,6 +45,7 @@ def test_bounds_by_others_agree_with_ours(served):
         assert one.share == pytest.approx(1, rel=0.012), one.line["id"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("model", "bytes_per_token"),
     [("Llama-2-13B", 819_200), ("Llama-3-70B", 327_680), ("Llama-2-7B", 524_288), ("Llama-3.1-8B", 131_072)],
@@ -52,6 +55,7 @@ def test_the_cache_per_token_is_exact(served, model, bytes_per_token):
     assert {one.cache_bytes_per_token for one in served if one.line["model"] == model} == {bytes_per_token}
 
 
+@pytest.mark.rest
 def test_every_published_figure_is_used_or_left_out_with_a_reason(served):
     left = [name for names in serving.left_out().values() for name in names]
     names = [one.line["id"] for one in served] + left

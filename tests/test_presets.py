@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from published import MILLION, PUBLISHED, Judgement, Off, PartOf, RoundedDown, Without
 from specs import EXACT, WHOLE, architecture_of, counted, thinned
 from strategies import counted_spec, exact, placed
-from tiers import covering_presets, tiered_presets
+from tiers import covering_presets, of_presets
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import gallery, load, preset_files, preset_names
@@ -46,8 +46,8 @@ def test_counted_equals_the_reference_to_the_unit(names):
             assert counts.total(quantity) == int(EXACT[name][quantity]), (name, quantity)
 
 
-# every family with each of its kinds; the others have other numbers of the same options, and their reference
-@pytest.mark.parametrize("name", tiered_presets(covering_presets()))
+# every family, and each kind; the others have other numbers of the same options, and their reference
+@pytest.mark.parametrize("name", of_presets(covering_presets()))
 def test_counted_and_traced_agree_to_the_unit(name):
     agree(architecture_of(name), thinned)
 

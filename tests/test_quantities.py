@@ -80,18 +80,15 @@ def xf_in_process(*words: str) -> None:
     CliRunner().invoke(app, [*words], catch_exceptions=False, standalone_mode=False)
 
 
-def _options() -> list[tuple[str, str]]:
-    """(command, option) of everything that takes a value."""
-    return [
-        (name, option.opts[0])
-        for name in COMMANDS
-        for option in command(name).params
-        if option.opts[0].startswith("-") and not getattr(option, "is_flag", False)
-    ]
-
-
+# (command, option) of everything that takes a value
+OPTIONS = [
+    (name, option.opts[0])
+    for name in COMMANDS
+    for option in command(name).params
+    if option.opts[0].startswith("-") and not getattr(option, "is_flag", False)
+]
 # digits where an option first stands: each command refuses letters by itself
-FIRST = {option: name for name, option in reversed(_options())}
+FIRST = {option: name for name, option in reversed(OPTIONS)}
 TEXTS = {"letters": "x" * 5000, "digits": "1" * 5000}
 
 
@@ -100,7 +97,7 @@ TEXTS = {"letters": "x" * 5000, "digits": "1" * 5000}
     [
         pytest.param(name, option, TEXTS[text], id=f"{text}-{name}-{option}")
         for text in TEXTS
-        for name, option in _options()
+        for name, option in OPTIONS
         if text == "letters" or FIRST[option] == name
     ],
 )

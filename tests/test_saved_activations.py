@@ -13,7 +13,7 @@ from cases import CASES
 from saved import saved_bytes
 from specs import architecture_of, thinned
 from strategies import as_yaml, examples, same_rows, spec_of
-from tiers import distinct_presets, tiered_examples, tiered_presets
+from tiers import covering_presets, of_presets, tiered_examples
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.formulas.component import Mixer
@@ -71,10 +71,10 @@ FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 
 def in_turns():
     """Some presets, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways."""
-    for number, preset in enumerate(tiered_presets(distinct_presets()[::8])):
+    for number, preset in enumerate(of_presets(covering_presets()[::4])):
         for options in OPTIONS if tier.spec else [OPTIONS[number % 2]]:
             ids = f"{preset.values[0]}-{options['attention']}"
-            yield pytest.param(*preset.values, options, marks=preset.marks, id=ids)
+            yield pytest.param(*preset.values, options, id=ids)
 
 
 @pytest.mark.parametrize(("name", "options"), list(in_turns()))

@@ -10,7 +10,7 @@ import xfcost
 from helpers import report_text, table_of
 from specs import counted
 from strategies import exact
-from tiers import distinct_presets, tiered_presets
+from tiers import of_distinct_presets
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
 from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
@@ -71,7 +71,7 @@ def test_systems_that_take_images_stand_beside_each_other_at_usual_sizes():
     assert json.loads(found.to_json())["by_size"]["Swin-B"]["224"]["tokens"] == 3136
 
 
-@pytest.mark.parametrize("name", tiered_presets(distinct_presets()))
+@pytest.mark.parametrize("name", of_distinct_presets())
 def test_weights_are_bound_to_the_input_s_size_where_they_say_so(name):
     """A row whose parameters differ at another size is marked, and a marked one differs at some size."""
     loaded = load(name)

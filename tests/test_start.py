@@ -1,5 +1,6 @@
 """Before a command counts: imports, completion, encodings, memory."""
 
+import functools
 import io
 import json
 import os
@@ -255,12 +256,18 @@ class TestCharacters:
         assert csv_cell("×2") == "×2"
 
 
+@functools.cache
+def in_utf_8(command):
+    with tempfile.TemporaryDirectory() as folder:
+        return xf(*command.split(), cwd=folder)
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
 class TestCommands:
     @pytest.mark.parametrize("command", COMMANDS)
     def test_the_report_is_whole(self, tmp_path, command, encoding):
         done = xf(*command.split(), cwd=tmp_path, PYTHONIOENCODING=encoding)
-        usual = xf(*command.split(), cwd=tmp_path)
+        usual = in_utf_8(command)
         assert done.returncode == usual.returncode == command.startswith("check"), done.stderr
         assert words(done.stdout) == words(plain(usual.stdout, encoding))
         assert not re.search(r"\\x[0-9a-f]{2}|\\u[0-9a-f]{4}", done.stdout + done.stderr)

@@ -4,18 +4,31 @@ import itertools
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+import conftest
 import durations
 import tier
 from cases import CASES
 from cases.base import Case
 from selection import left_to_rest, modules_of_tests, selection
 from strategies import cases, examples
-from tiers import covering, marked, of_preset, options, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
+from tiers import (
+    covering,
+    covering_presets,
+    marked,
+    of_distinct_presets,
+    of_preset,
+    options,
+    pairs,
+    tiered,
+    tiered_cases,
+    tiered_examples,
+)
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_files, preset_names
@@ -136,23 +149,23 @@ def test_recorded_tests_are_there_and_those_that_ran_are_recorded_again(
         assert f"def {function}(" in Path(__file__).with_name(file).read_text(encoding="utf-8"), test
     monkeypatch.setattr(durations, "FILE", tmp_path / "durations.json")
     durations.FILE.write_text('{"a.py::old": 5.0, "a.py::faster": 2.0}')
-    durations.write([("a.py::new", 0.75), ("a.py::new", 0.85), ("a.py::faster", 0.5), ("a.py::fast", 0.1)])
-    assert durations.recorded() == {"a.py::new": 0.8, "a.py::old": 5.0}  # 0.75 + 0.85 is above one second
+    durations.write([("a.py::new", 0.75), ("a.py::new", 0.85), ("a.py::faster", 0.3), ("a.py::fast", 0.1)])
+    assert durations.recorded() == {"a.py::new": 0.8, "a.py::old": 5.0}
 
 
 def test_every_family_has_presets_in_the_quick_tier() -> None:
     files = preset_files()
-    assert {files[name].parent for name in quick(tiered_presets(preset_names()))} == {
-        file.parent for file in files.values()
-    }
+    assert {files[name].parent for name in covering_presets()} == {file.parent for file in files.values()}
 
 
-def test_the_tiers_have_every_test_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = {}
-    for name in ("quick", "rest", "all"):
+def test_distinct_presets_are_the_covering_ones_and_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for name in ("quick", "rest"):
         monkeypatch.setattr(tier, "chosen", name)
-        kept[name] = [rest for rest in (True, False) if tier.runs(rest=rest)]
-    assert kept == {"quick": [False], "rest": [True], "all": [True, False]}
+        found[name] = {one.values[0]: bool(one.marks) for one in of_distinct_presets()}
+    assert found["quick"] == dict.fromkeys(covering_presets(), False)
+    assert found["rest"] == {name: name not in covering_presets() for name in found["rest"]}
+    assert len(preset_names()) > len(found["rest"]) > len(found["quick"])
 
 
 def test_what_a_tier_leaves_out_is_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,29 +177,37 @@ def test_what_a_tier_leaves_out_is_not_collected(monkeypatch: pytest.MonkeyPatch
     assert found == {"quick": ["ab"], "rest": values, "all": values}
 
 
-class Item:
-    """A case of a test, as pytest collects it."""
-
-    path, name, originalname = Path("test_x.py"), "test_it", "test_it"
-
-    def __init__(self, parameter: Any) -> None:
-        self.value, self.marks = parameter.values[0], {mark.name for mark in parameter.marks}
-
-    def get_closest_marker(self, name: str) -> bool | None:
-        return name in self.marks or None
-
-    def add_marker(self, mark: Any) -> None:
-        self.marks.add(mark.name)
+def made(parameters: list[Any]) -> list[Any]:
+    """What is made of a test of a file that is given, with these parameters."""
+    calls = [
+        SimpleNamespace(id=one.values[0], params={}, marks=[mark.mark for mark in one.marks]) for one in parameters
+    ]
+    test = SimpleNamespace(path=Path("test_x.py"), name="test_it", get_closest_marker=lambda name: None)
+    config = SimpleNamespace(stash={conftest.CHOSEN: None}, args=["tests/test_x.py"])
+    metafunc: Any = SimpleNamespace(config=config, definition=test, _calls=calls, module=None)
+    assert list(conftest.pytest_generate_tests(metafunc)) == [None]
+    return metafunc._calls
 
 
-def test_every_case_runs_in_one_of_the_tiers_if_each_takes_long_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = []
-    for name in ("quick", "rest"):
+def test_every_case_is_made_in_one_of_the_tiers_if_each_takes_long_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(conftest.RECORDED, "test_x.py::test_it", 1.5)
+    found = {}
+    for name in ("quick", "rest", "all"):
         monkeypatch.setattr(tier, "chosen", name)
-        items: Any = [Item(one) for one in tiered(["a", "b", "c", "d", "ab"], frozenset)]
-        durations.thinned(items, {"test_x.py::test_it": 1.5}, seconds=3.0)
-        ran.append([one.value for one in items if tier.runs(rest=bool(one.get_closest_marker("rest")))])
-    assert ran == [["c", "d"], ["a", "b", "ab"]]  # of the three with every letter two take all its seconds
+        found[name] = [(one.id, bool(one.marks)) for one in made(tiered(["a", "b", "c", "d", "ab"], frozenset))]
+    # of the three with every letter two take all its seconds
+    assert found["quick"] == [("c", False), ("d", False)]
+    assert found["rest"] == [("a", True), ("b", True), ("ab", True)]
+    assert found["all"] == [("a", True), ("b", True), ("c", False), ("d", False), ("ab", True)]
+
+
+def test_of_a_test_without_a_case_in_the_tier_one_is_made_which_the_rest_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any it would be made once, without its parameters."""
+    monkeypatch.setitem(conftest.RECORDED, "test_x.py::test_it", 3.1)
+    monkeypatch.setattr(tier, "chosen", "quick")
+    assert [(one.id, one.marks) for one in made([pytest.param("a"), pytest.param("b")])] == [
+        ("a", [pytest.mark.rest.mark])
+    ]
 
 
 @pytest.mark.parametrize(

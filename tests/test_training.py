@@ -123,7 +123,7 @@ def test_both_accounts_of_a_backward_pass_agree_in_families(name):
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        *(("gpt3-small", "train"), ("gpt3-small", "forward"), ("swin-t", "train"), ("reformer-enwik8", "forward")),
+        *(("gpt3-small", "train"), ("swin-t", "train"), ("reformer-enwik8", "forward")),
         *(("seq2seq-lstm", "forward"), ("switch-base-8", "train")),
     ],
 )

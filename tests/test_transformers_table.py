@@ -26,7 +26,7 @@ def test_sixty_and_more_are_counted_whole_and_as_torch_does() -> None:
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("name", [*configurations()][::8])
+@pytest.mark.parametrize("name", [one["class"] for one in written()][::8])
 def test_the_table_is_of_today(name: str) -> None:
     expected = next(one for one in written() if one["class"] == name)
     assert {key: str(value) for key, value in line(name).items()} == expected

@@ -26,12 +26,13 @@ Needs = frozenset[Hashable]
 _KIND: Final = re.compile(r"\bkind: *(\w+)")
 
 
-def covering(needs: Sequence[Needs]) -> list[int]:
-    """The numbers of few cases that together have every need of all cases.
+def covering(needs: Sequence[Needs], taken: Iterable[int] = ()) -> list[int]:
+    """The numbers of few cases that together have every need of all cases; those that are `taken` are among them.
 
     Every time that case is taken which has the most needs that none has yet; of equals, the first.
     """
-    left, chosen = set().union(*needs), []
+    chosen = list(taken)
+    left = set().union(*needs).difference(*(needs[number] for number in chosen))
     # how many each has was counted earlier, when as many or more were left
     counted = [(-len(mine), number) for number, mine in enumerate(needs)]
     heapq.heapify(counted)
@@ -154,10 +155,9 @@ def tiered_examples(needs: Callable[[tuple[Mixer, bool]], Needs] = of_example) -
 
 
 def of_preset(name: str) -> Needs:
-    """Every family with each kind of component that its files name."""
+    """Every family, and each kind of component that a file names."""
     file = preset_files()[name]
-    family = file.parent.name
-    return frozenset({family, *((family, kind) for kind in _KIND.findall(file.read_text(encoding="utf-8")))})
+    return frozenset({file.parent, *_KIND.findall(file.read_text(encoding="utf-8"))})
 
 
 # Keys of a spec that say nothing of what runs.
@@ -181,21 +181,28 @@ def facts(value: Any, kind: str = "") -> Iterator[Hashable]:
 
 
 @functools.cache
-def distinct_presets() -> tuple[str, ...]:
-    """Presets that together have every option of every kind that any preset has, and every family."""
-    found = {name: of_preset(name) | set(facts(msgspec.to_builtins(load(name).spec))) for name in preset_names()}
-    return tuple(list(found)[number] for number in covering(list(found.values())))
-
-
-@functools.cache
 def covering_presets() -> tuple[str, ...]:
-    """Of these few that have every family with each of its kinds."""
-    names = distinct_presets()
+    """Few presets that have every family and each kind."""
+    names = list(preset_names())
     return tuple(names[number] for number in covering([of_preset(name) for name in names]))
 
 
-def tiered_presets(names: Iterable[str]) -> list[Any]:
+@functools.cache
+def distinct_presets() -> tuple[str, ...]:
+    """These, and others with every option of every kind that any preset has."""
+    names = list(preset_names())
+    options = [frozenset(facts(msgspec.to_builtins(load(name).spec))) for name in names]
+    return tuple(names[number] for number in covering(options, map(names.index, covering_presets())))
+
+
+def of_presets(names: Iterable[str]) -> list[Any]:
     """Presets as parameters, or the one spec of `--spec`."""
-    if tier.spec is not None:
-        return [pytest.param(tier.spec)]
-    return tiered(names, of_preset)
+    return [pytest.param(name) for name in (names if tier.spec is None else [tier.spec])]
+
+
+def of_distinct_presets() -> list[Any]:
+    """The distinct presets as parameters; those of the rest tier are not looked for in the quick one."""
+    if tier.spec is not None or tier.chosen == "quick":
+        return of_presets(covering_presets())
+    others = sorted({*distinct_presets()} - {*covering_presets()})
+    return of_presets(covering_presets()) + [pytest.param(name, marks=pytest.mark.rest) for name in others]

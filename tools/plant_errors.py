@@ -23,7 +23,7 @@ from py_compile import PycInvalidationMode
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
-import yaml
+import msgspec
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LIST: Final = Path(__file__).with_name("planted_errors.yaml")
@@ -78,7 +78,7 @@ class Planted(NamedTuple):
 
 def planted_errors() -> list[Planted]:
     """The errors of `planted_errors.yaml`."""
-    entries = yaml.safe_load(LIST.read_text(encoding="utf-8"))
+    entries = msgspec.yaml.decode(LIST.read_bytes())
     return [_planted(**entry) for entry in entries]
 
 

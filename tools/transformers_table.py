@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
-import yaml
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -40,7 +40,7 @@ TOKENS = 16
 @cache
 def configurations() -> dict[str, tuple[str, dict[str, Any]]]:
     """Class -> the kind of model, and the fields of its config."""
-    kinds = yaml.safe_load(CONFIGS.read_text(encoding="utf-8"))
+    kinds = msgspec.yaml.decode(CONFIGS.read_bytes())
     return {name: (kind, fields) for kind, models in kinds.items() for name, fields in models.items()}
 
 
