@@ -13,7 +13,6 @@ from torch import nn
 import xfcost
 from any_models import WIDTH
 from helpers import error_of, stdout_of, table_of
-from xfcost.api.systems import drawn_ledger, open_systems
 from xfcost.counting.comparison import compared
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError
@@ -108,10 +107,10 @@ def test_a_plot_ends_where_a_module_does_not_run(compared_folder):
 def test_kinds_of_a_module_too_large_for_real_numbers(compared_folder, monkeypatch):
     monkeypatch.setattr(mixing, "MOST_BYTES", 1000)
     monkeypatch.chdir(compared_folder)
-    (system,) = open_systems(["model.py:Net"], {"inputs": ["1xNx8"]})
     said = []
-    ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
-    assert {row.mixing for row in ledger.rows} == {"unknown"}
+    found = xfcost.glance("model.py:Net", inputs=["1xNx8"], N=16, progress=said.append)
+    assert {entry.mixing for entry in found.entries} == {"unknown"}
+    assert "left out" in said[-1]
     assert "--metric macs" in error_of("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "-o", "a.svg")
 
 
