@@ -155,13 +155,28 @@ def test_no_filter_hook_or_monitor_of_the_repository_runs(here, monkeypatch):
     assert not marker.exists()
 
 
-def test_an_object_that_the_repository_lacks_is_named(here, monkeypatch):
+def test_what_a_partial_clone_lacks_is_not_fetched(here, monkeypatch):
+    """The program of ssh in a repository's configuration would run, from its own address for a fetch."""
+    marker = here / "ran"
     folder = repository(here / "repo", {"toy.yaml": spec()})
+    for key, value in {
+        "core.sshCommand": f"echo ran >> {marker}; false",
+        "remote.origin.url": "ssh://example.org/repo",
+        "remote.origin.promisor": "true",
+        "extensions.partialClone": "origin",
+        "core.repositoryFormatVersion": "1",
+    }.items():
+        git(folder, "config", key, value)
     lost = git(folder, "rev-parse", "HEAD:toy.yaml").strip()
     (folder / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
+    with pytest.raises(subprocess.CalledProcessError):
+        git(folder, "cat-file", "-p", lost)
+    assert marker.exists()  # git itself fetches
+    marker.unlink()
     monkeypatch.chdir(folder)
     with pytest.raises(UsageError, match=f"^git cat-file: {lost} of that revision is not in this repository"):
         diff("HEAD:toy.yaml", "toy.yaml")
+    assert not marker.exists()
 
 
 @pytest.fixture

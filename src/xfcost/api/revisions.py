@@ -1,7 +1,7 @@
 """A target at a git revision: its files in a temporary folder, and its report from there.
 
 Of git only `rev-parse`, `for-each-ref`, `ls-tree` and `cat-file` run. They change no file of the working tree, and run
-no filter or hook of the repository. What a partial clone lacks is fetched, as by any other command of git.
+no filter or hook of the repository. What a partial clone lacks is not fetched.
 
 Code of a revision runs in a process of its own, `python -m xfcost.api.revisions`, a job on stdin, a report on stdout:
 two revisions of a module have imports of the same names.
@@ -26,7 +26,8 @@ from xfcost.ledger.saved_report import Report, report_of
 from xfcost.spec.reader import outside_allowed
 
 _GIT: Final = "git"
-_ENGLISH: Final = {"LC_ALL": "C"}
+# Messages in English, and nothing is fetched; before git 2.45 the last alone sees to that.
+_ENVIRONMENT: Final = {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 # The mode of a link in `git ls-tree`.
 _LINK: Final = b"120000"
 # Parts of a path that would lead out of a folder; commits that git itself makes have none of them.
@@ -136,7 +137,7 @@ def _contents(top: Path, names: Sequence[str]) -> Iterator[bytes | None]:
         with subprocess.Popen(  # noqa: S603 - a list of words, no shell
             [_GIT, "cat-file", "--batch", "--follow-symlinks"],
             cwd=top,
-            env=os.environ | _ENGLISH,
+            env=os.environ | _ENVIRONMENT,
             stdin=asked,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -146,7 +147,10 @@ def _contents(top: Path, names: Sequence[str]) -> Iterator[bytes | None]:
                 # OBJECT blob SIZE; of a link also OBJECT tree SIZE, symlink SIZE, dangling SIZE, loop SIZE
                 *kind, size = answers.readline().split(b" ")
                 if not size.strip().isdigit():  # OBJECT missing
-                    raise UsageError(f"git cat-file: {printable(name, 80)} of that revision is not in this repository")
+                    raise UsageError(
+                        f"git cat-file: {printable(name, 80)} of that revision is not in this repository; where it is "
+                        "a partial clone, fetch it with git first: nothing is fetched here"
+                    )
                 content = answers.read(int(size))
                 yield content if kind[1:] == [b"blob"] else None
                 answers.read(1)  # the line's end
@@ -167,7 +171,7 @@ def _ran(words: Sequence[str], top: Path) -> bytes:
 def _git(words: Sequence[str], top: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(  # noqa: S603 - a list of words, no shell
-            [_GIT, *words], cwd=top, env=os.environ | _ENGLISH, capture_output=True, check=False
+            [_GIT, *words], cwd=top, env=os.environ | _ENVIRONMENT, capture_output=True, check=False
         )
     except FileNotFoundError:
         raise UsageError("git is not installed (or not in PATH), and a revision of a file needs it") from None
