@@ -25,6 +25,9 @@ GRIDS: tuple[Grid, ...] = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 
 GRIDS_WITH_EXTRA: tuple[Grid, ...] = (Grid((1, 1), 1), Grid((3, 4), 1))
 # Sequences alone, for mechanisms that see no grid: around the sizes of the examples' blocks.
 SEQUENCES: tuple[Grid, ...] = tuple(Grid((n,)) for n in (1, 2, 5, 8, 13, 24))
+ON_SEQUENCES: dict[str, Any] = {
+    "grids": SEQUENCES, "sides": st.integers(1, 60).map(lambda n: (n,)), "fused": False,
+}  # fmt: skip
 VOLUME = Grid((2, 3, 4))
 MEMORY = Grid((7,))
 

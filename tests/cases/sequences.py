@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import ON_SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gated_delta import GatedDelta
@@ -166,10 +166,8 @@ HYENA = MechanismCase(
         Hyena(order=4, conv=9, features=9, filter_hidden=5, filter_layers=3),
     ),
     components=any_of(Hyena),
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
+    **ON_SEQUENCES,
     growth=lambda component: (Grid((4,)), Grid((8,))),
-    fused=False,
     channels_first=lambda leaf: leaf == "short_conv",
     rounding=1e-13,
 )
@@ -190,10 +188,8 @@ MAMBA = MechanismCase(
     followed_otherwise=lambda component: {"scan", "gate"} if component.conv > 1 else set(),
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
     components=any_of(Mamba),
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
+    **ON_SEQUENCES,
     growth=lambda component: (Grid((2,)), Grid((4,))),
-    fused=False,
     per_token=False,
     channels_first=lambda leaf: leaf == "conv",
 )
@@ -230,9 +226,7 @@ MAMBA2 = MechanismCase(
     ),
     components=any_of(Mamba2, expand=st.integers(1, 3)),  # of many heads the last ones forget within a chunk
     growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
-    fused=False,
+    **ON_SEQUENCES,
     channels_first=lambda leaf: leaf == "conv",
 )
 
@@ -264,9 +258,7 @@ GATED_DELTA = MechanismCase(
     cached=((GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5), 0, 6 * 2 * 5 + 3 * (2 * 3 * 2 + 6 * 5)),),
     rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
     growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
-    fused=False,
+    **ON_SEQUENCES,
     channels_first=lambda leaf: leaf == "conv",
     missed_by_torch=lambda component, place: sum(
         row.macs for row in component_rows(component, place) if row.path == "solve"
@@ -295,22 +287,16 @@ RETENTION = MechanismCase(
     ),
     components=any_of(Retention),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
-    fused=False,
+    **ON_SEQUENCES,
     dim=12,
 )
 
 
-COMMON = {
-    "grids": SEQUENCES,
-    "sides": st.integers(1, 60).map(lambda n: (n,)),
+COMMON = ON_SEQUENCES | {
     "growth": lambda component: (Grid((4,)), Grid((8,))),
-    "fused": False,
     "per_token": False,
     # wide: a square behind a ReLU may be off in many channels
     "dim": 12,
-    # beside its own
 }
 
 
