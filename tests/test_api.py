@@ -15,7 +15,8 @@ from xfcost.ledger.errors import UsageError, XfcostError
 def test_the_public_names():
     assert xfcost.__all__ == [
         "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check", "compare",
-        "diff", "find", "layer_types", "reach", "register", "stream", "summary", "survey", "trace", "write_report",
+        "diff", "find", "layer_types", "measure", "reach", "register", "stream", "summary", "survey", "trace",
+        "write_report",
     ]  # fmt: skip
     for name in xfcost.__all__:
         assert getattr(xfcost, name) is not None

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from helpers import error_of, stdout_of, table_of
+from xfcost.api.axes import axis_of
 from xfcost.api.runs import make_run
 from xfcost.cli import command
-from xfcost.commands.options import axis_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.recorded import recorded
 from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from helpers import error_of
+from xfcost.api.axes import axis_of
 from xfcost.api.option_readers import image_size, token_numbers
 from xfcost.api.runs import make_plan, make_run
 from xfcost.cli import COMMANDS, app, command
-from xfcost.commands.options import axis_of
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import read_number, whole, whole_numbers
 from xfcost.report.output import is_chosen

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from xfcost.api.check import check
     from xfcost.api.difference import diff
     from xfcost.api.find import find
+    from xfcost.api.measuring.measure import measure
     from xfcost.api.paper_tables import layer_types, survey
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check",
-    "compare", "diff", "find", "layer_types", "reach", "register", "stream", "summary", "survey", "trace",
+    "compare", "diff", "find", "layer_types", "measure", "reach", "register", "stream", "summary", "survey", "trace",
     "write_report",
 ]  # fmt: skip
 
@@ -43,6 +44,7 @@ _MODULES = {
     "diff": "xfcost.api.difference",
     "find": "xfcost.api.find",
     "layer_types": "xfcost.api.paper_tables",
+    "measure": "xfcost.api.measuring.measure",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api.analysis",
     "stream": "xfcost.api.residual_stream",

@@ -138,7 +138,8 @@ def at_batch(system: System, batch: int) -> System:
         return system
     if isinstance(system, RecordedModel):
         return system.with_samples(batch)
-    return _module_system(cast("ModuleSystem", system).module.with_samples(batch), patient=False)
+    module = cast("ModuleSystem", system)
+    return _module_system(module.module.with_samples(batch), patient=module.patient)
 
 
 def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:

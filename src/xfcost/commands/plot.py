@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
+from xfcost.api.axes import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import (
     BatchOptions,
@@ -19,13 +20,13 @@ from xfcost.api.options import (
 )
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, From, Machine, WrittenOptions, plot_file
-from xfcost.commands.options import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.ledger.errors import DeviceError, NoNumbersError, UsageError
+from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
+    from xfcost.api.measuring.points import Pointed
     from xfcost.counting.sweep import CountedSweep, SizeAxis
     from xfcost.counting.system import System
     from xfcost.ledger.choosing import ThroughputCurve
@@ -41,112 +42,6 @@ TEXT_RANGE: Final = (1024, 131_072)
 FEW_POSITIONS: Final = 8192
 # Options of a plot that say nothing of a curve over batches.
 _NOT_OVER_BATCHES: Final = ("size", "mark", "device", "predict")
-# Points per system, and the seconds above which a forward is not waited for.
-_TRACED: Final = 5
-_TIMED: Final = 5
-_MOST_SECONDS: Final = 20.0
-
-
-class Pointed(NamedTuple):
-    """Sweeps, counted also where they are measured, and the ledgers of the points of each."""
-
-    sweeps: list[CountedSweep]
-    points: list[list[Ledger]]
-
-
-def traced_points(sweeps: Sequence[CountedSweep], run: Run) -> Pointed:
-    """The real model traced at a few points."""
-    from xfcost.api.accounts import AccountOptions
-    from xfcost.api.systems import system_ledger
-    from xfcost.counting.sweep import thinned
-
-    found: list[list[Ledger]] = []
-    for one in sweeps:
-        found.append([])
-        for x in thinned(one.xs, _TRACED):
-            say(f"{one.name}, {one.axis.word} = {x:,}")
-            how = AccountOptions(trace=True, progress=say)
-            found[-1].append(system_ledger(one.system, one.axis.run(run, x), how))
-    return Pointed(list(sweeps), found)
-
-
-def timed_points(sweeps: Sequence[CountedSweep], run: Run, device: str, timing: TimingPlan) -> Pointed:
-    """The real models timed at a few points, ascending, in turns at each, until a forward would take too long.
-
-    Raises:
-        DeviceError: a system can't run at its first point.
-    """
-    from xfcost.counting.sweep import shared_points
-
-    chosen = shared_points(sweeps, run, _TIMED)
-    systems = [_System(one.sweep, one.xs) for one in chosen]
-    for x in sorted({x for one in chosen for x in one.xs}):
-        waited_for = [one for one in systems if x in one.xs and not one.ends_before(x)]
-        _time_in_turns(waited_for, run, x, device, timing)
-    return Pointed([one.sweep for one in systems], [one.ledgers for one in systems])
-
-
-class _System:
-    """One system, and what was measured of it so far."""
-
-    def __init__(self, sweep: CountedSweep, xs: Sequence[int]) -> None:
-        self.sweep, self.xs = sweep, set(xs)
-        self.ledgers: list[Ledger] = []
-        self.ended = False
-
-    def ends_before(self, x: int) -> bool:
-        """Did it end, or does it now, since a forward there isn't waited for?"""
-        if not self.ended and (why := self._too_long(x)):
-            self.end(f"at {x:,} {why}")
-        return self.ended
-
-    def end(self, why: str) -> None:
-        """Measure no larger points of it."""
-        self.ended = True
-        say(f"{self.sweep.name}: measured up to {self._at(self.sweep.at(self.ledgers[-1]))}: {why}")
-
-    def _at(self, x: int) -> str:
-        return f"{self.sweep.axis.word} = {x:,}"
-
-    def _too_long(self, x: int) -> str | None:
-        """Why a forward isn't waited for: its MACs, at the rate of the one measured before."""
-        if not self.ledgers or self.ledgers[-1].timing is None:
-            return None
-        before, counted = self.ledgers[-1], self.sweep.ledgers[self.sweep.xs.index(x)]
-        rate = self.ledgers[-1].timing.wall / max(before.total("macs") or 0, 1)
-        expected = rate * (counted.total("macs") or 0)
-        if expected <= _MOST_SECONDS:
-            return None
-        return f"a forward would take about {expected:.0f} s, and those over {_MOST_SECONDS:.0f} s are not waited for"
-
-
-def _time_in_turns(systems: Sequence[_System], run: Run, x: int, device: str, timing: TimingPlan) -> None:
-    """Time all of them at `x`; where one can't run there, each alone, and those that can't have ended."""
-    if not systems:
-        return
-    say(f"{' and '.join(one.sweep.name for one in systems)}, {systems[0].sweep.axis.word} = {x:,}")
-    try:
-        for one, ledger in zip(systems, _timed(systems, run, x, device, timing), strict=True):
-            one.ledgers.append(ledger)
-    except DeviceError as error:
-        if len(systems) == 1:
-            if not systems[0].ledgers:
-                raise
-            systems[0].end(str(error))
-            return
-        for one in systems:
-            _time_in_turns([one], run, x, device, timing)
-
-
-def _timed(systems: Sequence[_System], run: Run, x: int, device: str, timing: TimingPlan) -> list[Ledger]:
-    from xfcost.api.accounts import AccountOptions
-    from xfcost.api.systems import system_ledgers
-
-    at = systems[0].sweep.axis.run(run, x)
-    given = [one.sweep.system for one in systems]
-    return system_ledgers(given, at, AccountOptions(device=device, timing=timing, progress=say, orders=False))
-
-
 # Predicted points per system.
 _PREDICTED_POINTS: Final = 13
 # Modes that are one cost at every N.
@@ -420,6 +315,8 @@ def _range_lines(wide: Sequence[CountedSweep], sweeps: Sequence[CountedSweep]) -
 
 def _pointed(sweeps: list[CountedSweep], run: Run, metric: str, device: str | None, timing: TimingPlan) -> Pointed:
     """The sweeps with their points of the real models, of all systems in turns where they are timed."""
+    from xfcost.api.measuring.points import Pointed, timed_points, traced_points
+
     if device is None:
         return Pointed(sweeps, [[] for _ in sweeps])
     return timed_points(sweeps, run, device, timing) if metric == "time" else traced_points(sweeps, run)

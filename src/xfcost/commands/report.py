@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from xfcost.api.axes import axis_of
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
-from xfcost.commands.options import axis_of
 from xfcost.report.messages import say
 
 Specs = Annotated[
