@@ -69,8 +69,9 @@ def test_a_sweep_is_measured_kept_and_printed_and_nothing_is_measured_twice(fold
     once = {"N": 16, "batch": [1], "runs": 1, "threads": 1, "save": folder / "runs.jsonl"}
     assert xfcost.measure(*paths, **once, progress=said.append) == kept
     assert said == ["2 of 2 are in the file already"]
-    with pytest.raises(UsageError, match=r"name it, as in model.py:Net"):
-        xfcost.measure(torch.nn.Identity(), **once)
+    for given in ((), (torch.nn.Identity(),)):
+        with pytest.raises(UsageError, match=r"expected names of systems, as in vit or model.py:Net"):
+            xfcost.measure(*given, **once)
 
 
 def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:

@@ -76,8 +76,8 @@ def measure(  # noqa: PLR0913 - options
     Raises:
         XfcostError: bad input, a device that is not there, or a file that can't be written.
     """
-    if any(map(is_module, specs)):
-        raise UsageError("measure: a row's process makes the module itself; name it, as in model.py:Net")
+    if not specs or any(map(is_module, specs)):
+        raise UsageError("measure: expected names of systems, as in vit or model.py:Net, which a row's process makes")
     own = {"save": save, "N": N, "size": size, "batch": batch, "mode": mode, "dtype": dtype, "attention": attention}
     own |= {"new_tokens": new_tokens, "logits": logits, "optimizer": optimizer, "mixing": mixing}
     return answer([spec_name(one) for one in specs], own | options, options.get("progress") or (lambda text: None))

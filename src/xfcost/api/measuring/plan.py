@@ -75,7 +75,12 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
         UsageError: a value can't be, or an option is of none of the modes.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    values = {name: list(dict.fromkeys(_texts(given[name]))) for name in VARIED if name in given}
+    texts = {
+        name: given[name] if isinstance(given[name], list | tuple) else str(given[name]).split(",")
+        for name in VARIED
+        if name in given
+    }
+    values = {name: list(dict.fromkeys(map(str, several))) for name, several in texts.items()}
     more = {name: given[name] for name in given if name not in VARIED}
     result = []
     for combination in itertools.product(*values.values()):
@@ -88,10 +93,6 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
         if not any(name in one for one in result):
             raise UsageError(f"--{name.replace('_', '-')}: only for --mode {' or '.join(OF_MODES[name])}; add it")
     return result
-
-
-def _texts(given: Any) -> list[str]:
-    return [str(one) for one in given] if isinstance(given, list | tuple) else str(given).split(",")
 
 
 class SweptSizes(NamedTuple):
