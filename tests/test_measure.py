@@ -19,10 +19,10 @@ from measured import HEADER, configuration, measured, row, spec_file
 from xfcost.api.measuring.plan import SweptSizes, planned
 from xfcost.api.measuring.process import RowJob
 from xfcost.api.measuring.row import answered
-from xfcost.api.measuring.sweep import header_of, utc_now
+from xfcost.api.measuring.sweep import utc_now
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.measurements import RowOutcome
+from xfcost.ledger.measurements import Header, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.measurements import configuration_text, document
@@ -154,7 +154,9 @@ def test_rows_that_failed_end_the_command_with_one(folder: Path) -> None:
     assert described is not None
     timing = TimingPlan(runs=1, threads=1)
     (planned_row,) = planned([str(folder / "A.yaml")], {}, SweptSizes(TOKENS, (16, 16), 1), timing).rows
-    file = RunsFile(folder / "runs.jsonl", header_of(described, utc_now()), print)
+    file = RunsFile(
+        folder / "runs.jsonl", Header(machine=described.machine, versions=described.versions, started=utc_now()), print
+    )
     of_here = {name: getattr(described, name) for name in ("machine", "device_name", "versions")}
     failed = row("A", outcome=RowOutcome(status="failed", reason="killed (out of memory?)"), **of_here)
     file.append(msgspec.structs.replace(failed, configuration=planned_row.configuration))

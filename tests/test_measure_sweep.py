@@ -9,7 +9,7 @@ import pytest
 from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, names, row
 from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.process import RanRow
-from xfcost.api.measuring.sweep import RowSweep, Runner, check_machine, differing_versions, header_of, line_through
+from xfcost.api.measuring.sweep import RowSweep, Runner, check_machine, differing_versions, line_through
 from xfcost.ledger.errors import DeviceError, OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
@@ -203,7 +203,6 @@ def test_other_versions_are_named(file: RunsFile) -> None:
     file.append(row("A"))
     assert differing_versions(file, VERSIONS) == []
     assert differing_versions(file, VERSIONS | {"torch": "2.8.0"}) == ["torch 2.7.0 (now 2.8.0)"]
-    assert header_of(DESCRIBED, NOON) == HEADER
 
 
 def test_the_time_left_is_that_of_the_rows_that_are_left(file: RunsFile) -> None:

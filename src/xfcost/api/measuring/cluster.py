@@ -150,15 +150,10 @@ class ClusterRows:
         from distributed.comm.addressing import get_address_host
 
         self._client, self._address, self._asked, self._work = client, address, asked, work
-        self._of_host: dict[str, DescribedDevice] = {}
+        self.machines: dict[str, DescribedDevice] = {}
         asking = {host: self._sent(asked, host) for host in dict.fromkeys(map(get_address_host, client.nthreads()))}
         for host, one in asking.items():
-            self._of_host[host] = self._answer(one)
-
-    @property
-    def machines(self) -> list[DescribedDevice]:
-        """Those that it had at the start."""
-        return list(self._of_host.values())
+            self.machines[host] = self._answer(one)
 
     def run(self, rows: Iterable[PlannedRow]) -> Iterator[tuple[PlannedRow, RanRow]]:
         """Measure rows, a machine for each.
@@ -178,7 +173,7 @@ class ClusterRows:
                 running[future] = one, host
                 waiting.add(future)
 
-        for host in self._of_host:
+        for host in self.machines:
             begin(host)
         for future in waiting:
             one, host = running.pop(future)
@@ -215,7 +210,7 @@ class ClusterRows:
             return future.result()
         except KilledWorker as error:
             host, times = error.last_worker.host, error.allowed_failures + 1
-            if (there := self._of_host.get(host)) is None:
+            if (there := self.machines.get(host)) is None:
                 raise self._error(f"a worker on {host} was killed before it had told its device") from None
             counted = "once" if times == 1 else f"{times} times"
             reason = f"its worker was killed {counted} (out of memory?); the last one was on {there.machine.host}"

@@ -17,12 +17,12 @@ from xfcost.api.measuring import process
 from xfcost.api.measuring.cluster import ClusterRows, connected
 from xfcost.api.measuring.plan import PlannedRow, SweepPlan, SweptSizes, planned
 from xfcost.api.measuring.process import LOADING_SECONDS, RanRow, RowJob
-from xfcost.api.measuring.sweep import RowSweep, check_machine, differing_versions, header_of, utc_now
+from xfcost.api.measuring.sweep import RowSweep, check_machine, differing_versions, utc_now
 from xfcost.api.options import EVERY, MeasureOptions, read_option, takes
 from xfcost.api.runs import timing_plan
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.measurements import Measurement
+from xfcost.ledger.measurements import Header, Measurement
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.report.measurements import left_out_texts
 from xfcost.report.messages import cleaned_up_on_interrupt
@@ -103,8 +103,10 @@ def answer(
     with _machines(scheduler, asked, plan) as rows, ExitStack() as cleanups:
         for note in (*plan.default_notes, *left_out_texts(plan.grids, axis.word)):
             say(note)
-        first = rows.machines[0]
-        file = cleanups.enter_context(closing(RunsFile(save, header_of(first, utc_now()), say)))
+        first = next(iter(rows.machines.values()))
+        file = cleanups.enter_context(
+            closing(RunsFile(save, Header(machine=first.machine, versions=first.versions, started=utc_now()), say))
+        )
         if scheduler is None:
             check_machine(file, first.machine, any_machine=bool(given["any_machine"]))
         for text in differing_versions(file, first.versions):
@@ -135,7 +137,7 @@ class LocalRows:
         self._asked = asked
         dtypes = dict.fromkeys(one.configuration.dtype for one in plan.rows) if asked.timing.checks else ()
         job = msgspec.structs.replace(asked, timeout=max(asked.timeout, LOADING_SECONDS), calibrated=tuple(dtypes))
-        self.machines = [process.described(job)]
+        self.machines = {"": process.described(job)}
 
     def run(self, rows: Iterable[PlannedRow]) -> Iterator[tuple[PlannedRow, RanRow]]:
         """Measure rows.
@@ -144,7 +146,7 @@ class LocalRows:
             DeviceError: the device is no longer there.
         """
         for one in rows:
-            yield one, process.ran(one.job(self._asked), self.machines[0])
+            yield one, process.ran(one.job(self._asked), self.machines[""])
 
     def end(self) -> None:
         """End the row that runs."""

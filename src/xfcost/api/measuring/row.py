@@ -135,6 +135,9 @@ def _measured(configuration: Configuration, job: RowJob) -> RowOutcome:
         ledger, memory = measured(configuration, job)
         ledger = with_roofs(ledger, job.timing)
         pace = relative_pace(configuration, job.timing)
+    points: tuple[RooflinePoint, ...] = ()
+    if ledger.timing is not None and configuration.mode in ONE_PASS:
+        points = points_of(ledger.rows, ledger.timing.share_base, predicted=False)
     return RowOutcome(
         status="measured",
         timing=ledger.timing,
@@ -142,7 +145,7 @@ def _measured(configuration: Configuration, job: RowJob) -> RowOutcome:
         pace=pace,
         seconds_by_mixing=seconds_by_mixing(ledger),
         memory=memory,
-        points=_points(ledger) if configuration.mode in ONE_PASS else None,
+        points=points or None,  # of operations that were timed one by one
     )
 
 
@@ -206,13 +209,6 @@ def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:
     if ledger.total("seconds") is None or not has_kinds(ledger):
         return None
     return {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) or 0.0 for kind in MIXINGS}  # type: ignore[misc]
-
-
-def _points(ledger: Ledger) -> tuple[RooflinePoint, ...] | None:
-    """Its operations on a roofline; None where they were not timed one by one."""
-    if ledger.timing is None:
-        return None
-    return points_of(ledger.rows, ledger.timing.share_base, predicted=False) or None
 
 
 if __name__ == "__main__":

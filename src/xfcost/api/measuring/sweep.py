@@ -13,7 +13,7 @@ from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.process import DescribedDevice, RanRow
 from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError
-from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, RowOutcome, key_of
+from xfcost.ledger.measurements import Configuration, Machine, Measurement, RowOutcome, key_of
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.report.measurements import size_text
 from xfcost.report.progress import SweepLines
@@ -28,11 +28,6 @@ Runner = Callable[[Iterable[PlannedRow]], Iterable[tuple[PlannedRow, RanRow]]]
 def utc_now() -> str:
     """`2025-01-31T12:00:00Z`."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def header_of(described: DescribedDevice, now: str) -> Header:
-    """The header of a new file."""
-    return Header(machine=described.machine, versions=described.versions, started=now)
 
 
 def check_machine(file: RunsFile, machine: Machine, *, any_machine: bool) -> None:
