@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from xfcost.api.measuring.processes import DescribedDevice
+from xfcost.api.measuring.process import DescribedDevice
 from xfcost.ledger.measurements import Configuration, Counted, Header, Machine, MeasuredMemory, Measurement, RowOutcome
 from xfcost.ledger.metadata import Timing
 

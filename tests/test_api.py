@@ -15,8 +15,8 @@ from xfcost.ledger.errors import UsageError, XfcostError
 def test_the_public_names():
     assert xfcost.__all__ == [
         "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check", "compare",
-        "diagram", "diff", "find", "glance", "layer_types", "plot", "reach", "register", "roofline", "stream",
-        "summary", "survey", "trace", "write_report",
+        "diagram", "diff", "find", "glance", "layer_types", "measure", "plot", "reach", "register", "roofline",
+        "stream", "summary", "survey", "trace", "write_report",
     ]  # fmt: skip
     for name in xfcost.__all__:
         assert getattr(xfcost, name) is not None

@@ -7,9 +7,9 @@ from torch import nn
 import xfcost
 from helpers import PLAIN, report_text, stdout_of, table_of
 from strategies import as_yaml
-from xfcost.api.measuring.plan import SweptSizes, planned, run_of, variants_of
+from xfcost.api.axes import measured_axis
+from xfcost.api.measuring.plan import SweptSizes, planned, run_of
 from xfcost.api.runs import make_run, timing_plan
-from xfcost.commands.options import measured_axis
 from xfcost.spec.load import load
 from xfcost.spec.run import is_language_model, with_defaults
 
@@ -126,13 +126,12 @@ def test_plots_of_caches_and_of_scores(text, tmp_path, words, ran):
 
 def plan_of(*specs, **options):
     axis, span = measured_axis("6", None)
-    loaded = [load(one) for one in specs]
-    return planned(loaded, SweptSizes(axis, span, 1), variants_of(options), "cpu", timing_plan("cpu", {}))
+    return planned(specs, options, SweptSizes(axis, span, 1), timing_plan("cpu", {}))
 
 
 def test_measured_rows_say_what_they_ran(text):
     found = plan_of(text, mode="forward,decode")
-    rows = [one.configuration for one in found.planned]
+    rows = [one.configuration for one in found.rows]
     assert [(one.mode, one.dtype, one.attention) for one in rows] == [
         ("forward", *USUAL),
         ("decode", *OF_LANGUAGE_MODELS),
@@ -141,6 +140,6 @@ def test_measured_rows_say_what_they_ran(text):
     given = plan_of(text, mode="decode", **PLAIN)
     assert given.default_notes == ()
     # rows of a file are found again by these: none of float32 is taken for one of bfloat16
-    assert given.planned[0].configuration != rows[1]
+    assert given.rows[0].configuration != rows[1]
     again = run_of(rows[1])
     assert (again.dtype, again.attention, again.default_note) == (*OF_LANGUAGE_MODELS, None)

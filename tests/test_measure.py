@@ -11,20 +11,22 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+import torch
 
+import xfcost
 from helpers import environment, error_of, table_of, words_of, xf
 from measured import HEADER, configuration, measured, row, spec_file
-from xfcost.api.measuring import child
-from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
-from xfcost.api.measuring.processes import RowJob
-from xfcost.api.measuring.sweeping import header_of, utc_now
+from xfcost.api.measuring.plan import SweptSizes, planned
+from xfcost.api.measuring.process import RowJob
+from xfcost.api.measuring.row import answered
+from xfcost.api.measuring.sweep import utc_now
 from xfcost.counting.sweep import TOKENS
-from xfcost.ledger.measurements import RowOutcome
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.measurements import Header, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.measurements import configuration_text, document
 from xfcost.report.progress import SweepLines, left_text
-from xfcost.spec.load import load
 
 SWEEP = ("A.yaml", "B.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
 NAMES = [("A", 16), ("B", 16)]
@@ -61,6 +63,15 @@ def test_a_sweep_is_measured_kept_and_printed_and_nothing_is_measured_twice(fold
     assert told == [json.loads(msgspec.json.encode(one)) | {"attention_share": one.attention_share} for one in kept]
     assert [one.outcome.status for one in kept] == ["measured", "measured"]
     assert names(folder) == NAMES
+
+    said: list[str] = []
+    paths = [str(folder / f"{name}.yaml") for name in "AB"]
+    once = {"N": 16, "batch": [1], "runs": 1, "threads": 1, "save": folder / "runs.jsonl"}
+    assert xfcost.measure(*paths, **once, progress=said.append) == kept
+    assert said == ["2 of 2 are in the file already"]
+    for given in ((), (torch.nn.Identity(),)):
+        with pytest.raises(UsageError, match=r"expected names of systems, as in vit or model.py:Net"):
+            xfcost.measure(*given, **once)
 
 
 def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
@@ -139,11 +150,13 @@ def test_an_interrupt_says_how_to_go_on(folder: Path) -> None:
 
 def test_rows_that_failed_end_the_command_with_one(folder: Path) -> None:
     # as an earlier command on this machine left them
-    described = child.answered(RowJob(device="cpu")).described
+    described = answered(RowJob(device="cpu")).described
     assert described is not None
-    loaded, timing = [load(str(folder / "A.yaml"))], TimingPlan(runs=1, threads=1)
-    (planned_row,) = planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
-    file = RunsFile(folder / "runs.jsonl", header_of(described, utc_now()), print)
+    timing = TimingPlan(runs=1, threads=1)
+    (planned_row,) = planned([str(folder / "A.yaml")], {}, SweptSizes(TOKENS, (16, 16), 1), timing).rows
+    file = RunsFile(
+        folder / "runs.jsonl", Header(machine=described.machine, versions=described.versions, started=utc_now()), print
+    )
     of_here = {name: getattr(described, name) for name in ("machine", "device_name", "versions")}
     failed = row("A", outcome=RowOutcome(status="failed", reason="killed (out of memory?)"), **of_here)
     file.append(msgspec.structs.replace(failed, configuration=planned_row.configuration))

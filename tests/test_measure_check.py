@@ -9,7 +9,7 @@ import pytest
 from calibrated import keep_calibration
 from helpers import error_of, stdout_of
 from measured import measured, row, spec_file
-from xfcost.api.measuring.child import relative_pace
+from xfcost.api.measuring.row import relative_pace
 from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.measurements import document
 

@@ -10,11 +10,10 @@ from any_models import two_blocks
 from calibrated import keep_calibration
 from helpers import stdout_of, table_of
 from measured import DESCRIBED, HEADER, HERE, measured, row
-from xfcost.api.measuring import child
-from xfcost.api.measuring.cluster import located
-from xfcost.api.measuring.plan import PlannedRow, SweptSizes, opened, planned, variants_of
-from xfcost.api.measuring.processes import RanRow, RowJob
-from xfcost.api.measuring.sweeping import RowSweep
+from xfcost.api.measuring.plan import PlannedRow, SweptSizes, planned
+from xfcost.api.measuring.process import RanRow, RowJob
+from xfcost.api.measuring.row import answered
+from xfcost.api.measuring.sweep import RowSweep
 from xfcost.counting.measured_series import grouped, pairs_of
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
@@ -68,8 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def plan(*names: str, inputs: tuple[str, ...] = ("BxNx8",), axis=TOKENS, span=(16, 64), mixing=False, **options):
     for name in ("parts", "xfcost_target_model"):  # a process of its own would read them anew
         sys.modules.pop(name, None)
-    given = opened(names, (), OfModule(inputs=inputs, mixing=mixing), lambda text: None)
-    return planned(given, SweptSizes(axis, span, 3), variants_of(options), "cpu", ONCE).planned
+    return planned(names, options | {"inputs": inputs, "mixing": mixing}, SweptSizes(axis, span, 3), ONCE).rows
 
 
 def test_a_module_and_a_spec_share_their_sizes(folder: Path) -> None:
@@ -160,7 +158,7 @@ class Quiet:
 def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> None:
     (one,) = plan("model.py:Net", span=(16, 16))
     first = sweep(one, folder / "runs.jsonl")
-    first.run(lambda configuration: RanRow(measured()), Quiet())
+    first.run(lambda rows: ((one, RanRow(measured(), DESCRIBED)) for one in rows), Quiet())
     first._file.close()
     resumed = sweep(one, folder / "runs.jsonl")
     assert len(resumed.rows) == 1
@@ -172,17 +170,14 @@ def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> N
         sweep(other, folder / "runs.jsonl")
 
 
-def answer(one: PlannedRow, timing: TimingPlan = ONCE, begun: list[str] | None = None):
-    job = RowJob(device="cpu", configuration=msgspec.structs.replace(one.configuration, threads=1), timing=timing)
-    return child.answered(job, lambda: (begun if begun is not None else []).append("it fits")).outcome
+def answer(one: PlannedRow, timing: TimingPlan = ONCE):
+    return answered(one.job(RowJob(device="cpu", timing=timing))).outcome
 
 
 def test_a_row_is_timed_with_its_memory_and_kinds(folder: Path) -> None:
     (one,) = plan("model.py:Net", span=(16, 16), mixing=True)
-    begun: list[str] = []
-    outcome = answer(one, begun=begun)
+    outcome = answer(one)
     assert outcome.status == "measured", outcome.reason
-    assert begun == ["it fits"]
     assert outcome.timing.seconds > 0
     assert outcome.seconds_by_mixing["global"] > 0
     # weights, input, and what the map makes of it, at least
@@ -215,21 +210,17 @@ def test_a_forward_is_predicted_beside_its_time(folder: Path, monkeypatch: pytes
 def test_what_does_not_fit_is_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = plan("model.py:Net", span=(16, 16))
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "a small limit"))
-    begun: list[str] = []
-    outcome = answer(one, begun=begun)
-    assert (outcome.status, outcome.left_bytes, begun) == ("skipped", 50, [])
+    outcome = answer(one)
+    assert (outcome.status, outcome.left_bytes) == ("skipped", 50)
 
 
-def test_a_worker_gets_the_whole_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_in_another_folder_finds_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = plan("model.py:Net", span=(16, 16))
-    there = one._replace(configuration=located(one.configuration))
+    job = one.job(RowJob(device="cpu", timing=ONCE))
+    assert job.configuration.target == f"{folder / 'model.py'}:Net"
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    assert answer(there).status == "measured"
-    assert answer(one).status == "failed"
-    monkeypatch.chdir(folder)
-    assert located(one.configuration).target == f"{folder / 'model.py'}:Net"
-    assert located(row("A").configuration) == row("A").configuration
+    assert answered(job).outcome.status == "measured"
 
 
 def test_a_module_is_compared_with_every_spec_that_is_run_alike() -> None:

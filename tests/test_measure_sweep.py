@@ -8,8 +8,8 @@ import pytest
 
 from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, names, row
 from xfcost.api.measuring.plan import PlannedRow
-from xfcost.api.measuring.processes import RanRow
-from xfcost.api.measuring.sweeping import RowSweep, Runner, check_machine, differing_versions, header_of, line_through
+from xfcost.api.measuring.process import RanRow
+from xfcost.api.measuring.sweep import RowSweep, Runner, check_machine, differing_versions, line_through
 from xfcost.ledger.errors import DeviceError, OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
@@ -73,7 +73,7 @@ def outcomes(
 def alone(run: Callable[[Configuration], RowOutcome], seconds: Sequence[float] = ()) -> Runner:
     """A runner of the machine of the command, whose rows take these seconds, or one second each."""
     taken = iter(seconds or [1.0] * 99)
-    return lambda configuration: RanRow(run(configuration), next(taken))
+    return lambda rows: ((one, RanRow(run(one.configuration), DESCRIBED, next(taken))) for one in rows)
 
 
 def test_every_row_is_in_the_file_before_the_next_one_runs(file: RunsFile, path: Path) -> None:
@@ -168,18 +168,6 @@ def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
     assert asked == [("A", 64), ("A", 128), ("A", 256)]
 
 
-def test_a_sweep_that_is_ended_keeps_no_row_that_runs_then(file: RunsFile) -> None:
-    one = sweep(file)
-
-    def run(configuration: Configuration) -> RowOutcome:
-        if len(one.rows) == 1:
-            one.end()
-        return measured()
-
-    one.run(alone(run), Told())
-    assert names(file.rows) == NAMES[:1]
-
-
 def test_a_device_that_is_gone_ends_the_sweep_without_a_row(file: RunsFile, path: Path) -> None:
     run, _ = outcomes(None, DeviceError("--device cuda: there is no such device here"))
     with pytest.raises(DeviceError, match="no such device"):
@@ -215,7 +203,6 @@ def test_other_versions_are_named(file: RunsFile) -> None:
     file.append(row("A"))
     assert differing_versions(file, VERSIONS) == []
     assert differing_versions(file, VERSIONS | {"torch": "2.8.0"}) == ["torch 2.7.0 (now 2.8.0)"]
-    assert header_of(DESCRIBED, NOON) == HEADER
 
 
 def test_the_time_left_is_that_of_the_rows_that_are_left(file: RunsFile) -> None:

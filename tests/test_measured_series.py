@@ -303,14 +303,18 @@ def test_the_nearest_possible_size_is_looked_for() -> None:
 
 
 def plan(tmp_path: Path, **options: Any) -> SweepPlan:
-    loaded = [load(str(spec_file(tmp_path, name))) for name in "AB"]
-    return planned(loaded, SweptSizes(TOKENS, (16, 64), 2), variants_of(options), "cpu", TimingPlan(threads=3))
+    return planned(
+        [str(spec_file(tmp_path, name)) for name in "AB"],
+        options,
+        SweptSizes(TOKENS, (16, 64), 2),
+        TimingPlan(threads=3),
+    )
 
 
 def test_the_order_is_small_to_large_with_the_systems_in_turns(tmp_path: Path) -> None:
     found = [
         (one.configuration.N, one.configuration.batch, one.configuration.attention, one.configuration.system)
-        for one in plan(tmp_path, batch="1,2", attention="eager,fused,eager").planned
+        for one in plan(tmp_path, batch="1,2", attention="eager,fused,eager").rows
     ]
     assert found == [
         (N, batch, attention, system)
@@ -323,7 +327,7 @@ def test_the_order_is_small_to_large_with_the_systems_in_turns(tmp_path: Path) -
 
 def test_a_configuration_says_what_runs_and_is_counted(tmp_path: Path) -> None:
     given = {"mode": "prefill", "logits": "all", "dtype": "bf16", "attention": "eager"}
-    first = plan(tmp_path, batch="2", **given).planned[0]
+    first = plan(tmp_path, batch="2", **given).rows[0]
     one = first.configuration
     assert (one.device, one.threads, one.compiled, one.dtype) == ("cpu", 3, False, "bfloat16")
     assert one.run_options == {"logits": "all"}
@@ -343,7 +347,7 @@ def test_options_of_a_mode_go_to_the_modes_that_have_them() -> None:
 
 
 def test_training_counts_its_backward_pass(tmp_path: Path) -> None:
-    forward, step = (plan(tmp_path, mode=mode).planned[0].counted for mode in ("forward", "train"))
+    forward, step = (plan(tmp_path, mode=mode).rows[0].counted for mode in ("forward", "train"))
     assert step.macs == 3 * forward.macs  # both operands of every product get a gradient
     assert step.attention_bytes == forward.attention_bytes // 2  # one of the two matrices is saved
     assert step.flops is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from helpers import error_of, stdout_of, table_of
-from xfcost.api.option_readers import axis_of
+from xfcost.api.axes import axis_of
 from xfcost.api.runs import make_run
 from xfcost.cli import command
 from xfcost.counting.comparison import distinct

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from xfcost.api import plot
-from xfcost.api.plot import timed_points
+from xfcost.api.measuring import points
+from xfcost.api.measuring.points import timed_points
 from xfcost.api.runs import make_run
 from xfcost.counting.sweep import CountedSweep, common_range, shared_points, span_of, sweep
 from xfcost.counting.system import System
@@ -86,7 +86,7 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     found = Device()
-    monkeypatch.setattr(plot, "system_ledgers", found)
+    monkeypatch.setattr(points, "system_ledgers", found)
     return found
 
 
@@ -141,7 +141,7 @@ def test_a_forward_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.Mon
             return [msgspec.structs.replace(one, timing=timing(*[15.0] * 6)) for one in ledgers]
 
     slow = Slow()
-    monkeypatch.setattr(plot, "system_ledgers", slow)
+    monkeypatch.setattr(points, "system_ledgers", slow)
     found = timed_points(swept_small("vit-ti16"), RUN, "cpu", TimingPlan(), say)
     assert len(found.points[0]) == 1
 

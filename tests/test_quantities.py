@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from helpers import error_of
-from xfcost.api.option_readers import axis_of, image_size, token_numbers
+from xfcost.api.axes import axis_of
+from xfcost.api.option_readers import image_size, token_numbers
 from xfcost.api.runs import make_plan, make_run
 from xfcost.cli import COMMANDS, app, command
 from xfcost.ledger.errors import UsageError

@@ -18,8 +18,8 @@ SOURCE: Final = Path(xfcost.__file__).parent
 # The files that may read a clock, each with its reason.
 CLOCKS: Final = {
     "api/doctor.py": "the age of a calibration",
-    "api/measuring/processes.py": "measures: the time limit of a row",
-    "api/measuring/sweeping.py": "measures: when, and how long is left",
+    "api/measuring/process.py": "measures: the seconds of a row",
+    "api/measuring/sweep.py": "measures: when, and how long is left",
     "api/predictions.py": "progress of a calibration",
     "report/progress.py": "progress of a search",
     "torch_models/predicting/calibrate.py": "measures kernels, and when",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from xfcost.api.difference import diff
     from xfcost.api.drawings import diagram, glance
     from xfcost.api.find import find
+    from xfcost.api.measuring.measure import measure
     from xfcost.api.paper_tables import layer_types, survey
     from xfcost.api.plot import plot
     from xfcost.api.predictions import calibrate
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check",
-    "compare", "diagram", "diff", "find", "glance", "layer_types", "plot", "reach", "register", "roofline", "stream",
-    "summary", "survey", "trace", "write_report",
+    "compare", "diagram", "diff", "find", "glance", "layer_types", "measure", "plot", "reach", "register", "roofline",
+    "stream", "summary", "survey", "trace", "write_report",
 ]  # fmt: skip
 
 _MODULES = {
@@ -48,6 +49,7 @@ _MODULES = {
     "find": "xfcost.api.find",
     "glance": "xfcost.api.drawings",
     "layer_types": "xfcost.api.paper_tables",
+    "measure": "xfcost.api.measuring.measure",
     "plot": "xfcost.api.plot",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api.analysis",

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.option_readers import jobs as read_jobs
 from xfcost.api.option_readers import token_numbers
-from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, read_option, takes
+from xfcost.api.options import (
+    BudgetOptions,
+    RunOptions,
+    SchedulerOption,
+    SearchOptions,
+    SettingsOption,
+    read_option,
+    takes,
+)
 from xfcost.api.runs import make_run, refuse, taken_budgets
 from xfcost.api.systems import COUNTED_MODES, check_options, open_systems, settings_texts, spec_name
 from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
@@ -23,6 +31,7 @@ from xfcost.counting.find.search import (
     find_in_ranges,
     presets_of,
 )
+from xfcost.counting.find.selection import FindPart
 from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, read_variables
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, shown
@@ -36,7 +45,7 @@ if TYPE_CHECKING:
 _MOST_TOP: Final = 100_000
 
 
-class FindOptions(RunOptions, SettingsOption, BudgetOptions, SearchOptions, total=False):
+class FindOptions(RunOptions, SettingsOption, BudgetOptions, SearchOptions, SchedulerOption, total=False):
     """The keywords of `find`."""
 
 
@@ -71,8 +80,8 @@ def answer(
     Raises:
         XfcostError: bad input.
     """
-    given = {name: one.__metadata__[0].default for name, one in SearchOptions.__annotations__.items()}
-    given |= dict(options)
+    own = {**SearchOptions.__annotations__, **SchedulerOption.__annotations__}
+    given = {name: one.__metadata__[0].default for name, one in own.items()} | dict(options)
     sort, descending = quantity_name("--sort", given["sort"]), given["descending"]
     question = Question(
         budgets=taken_budgets(given),
@@ -82,9 +91,7 @@ def answer(
         front=front_names(given["front"]),
     )
     refuse("find", given)
-    run = make_run(
-        **{name: value for name, value in given.items() if name not in (*SearchOptions.__annotations__, "settings")}
-    )
+    run = make_run(**{name: value for name, value in given.items() if name not in (*own, "settings")})
     run = run._replace(cache_format=UNQUANTISED)
     how = AccountOptions(orders=False, progress=progress.said)
     settings, family = settings_texts(given.get("settings")), given["family"] or ()
@@ -158,15 +165,24 @@ def _read_values(variable: Variable) -> Variable:
 
 @contextmanager
 def _mapper(jobs: int, scheduler: str | None) -> Iterator[Mapper]:
-    if scheduler is not None:
-        from xfcost.api.measuring.cluster import Cluster
-
-        with closing(Cluster(scheduler)) as cluster:
-            yield cluster.each
-    elif jobs > 1:
-        from joblib import Parallel, delayed
-
-        parallel = Parallel(n_jobs=jobs, return_as="generator")
-        yield lambda work, chunks: parallel(delayed(work)(chunk) for chunk in chunks)
-    else:
+    if scheduler is None and jobs == 1:
         yield map
+        return
+    from joblib import Parallel, delayed, parallel_config
+
+    def parallel(work: Callable[[Sequence[int]], FindPart], chunks: Iterable[Sequence[int]]) -> Iterable[FindPart]:
+        found: Iterable[FindPart] = Parallel(return_as="generator")(delayed(_called)(work, one) for one in chunks)
+        return found
+
+    if scheduler is None:
+        with parallel_config(n_jobs=jobs):
+            yield parallel
+    else:
+        from xfcost.api.measuring.cluster import connected
+
+        with connected(scheduler) as client, parallel_config("dask", client=client):
+            yield parallel
+
+
+def _called(work: Callable[[Sequence[int]], FindPart], chunk: Sequence[int]) -> FindPart:
+    return work(chunk)

@@ -6,15 +6,11 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from xfcost.ledger.errors import UsageError, any_of, nearest, printable, shown
-from xfcost.ledger.grid import MOST_TOKENS
+from xfcost.ledger.errors import UsageError, any_of, nearest, shown
 from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES
-
-if TYPE_CHECKING:
-    from xfcost.counting.sweep import SizeAxis
 
 # Numbers above these are typing errors; no chip holds a tebibyte.
 _MOST_SIDE: Final = 2**16
@@ -263,69 +259,3 @@ def mixing_limit(option: str, given: Any) -> int:
     return whole_number(
         option, given, least=0, most=_MOST_ELEMENTS, example="2G", what="a number of tensor elements", floats=True
     )
-
-
-DEFAULT_RANGE: Final = "49:12544"
-DEFAULT_SIZES: Final = "224:1024"
-MOST_SIDE: Final = 2**16
-MARK: Final = 784
-
-
-def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tuple[SizeAxis, tuple[int, int]]:
-    """What is swept over, and from where to where; by default over as much of N = 49 … 12,544 as all systems can have.
-
-    `option` is the one that gave the range of N.
-
-    Raises:
-        UsageError: both are given, or the range is none.
-    """
-    from xfcost.counting.sweep import PIXELS, TOKENS
-
-    if sizes is None:
-        return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, option, MOST_TOKENS, DEFAULT_RANGE)
-    if tokens is not None:
-        raise UsageError("--N and --size: a plot has one of these axes; give one of them")
-    return PIXELS, _range(sizes, "--size", MOST_SIDE, DEFAULT_SIZES)
-
-
-def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | None:
-    """The place of the dotted line: the given one, otherwise N = 784 if that is in the range.
-
-    Raises:
-        UsageError: it is outside the range.
-    """
-    if given is None:
-        return MARK if axis.option == "--N" and span[0] <= MARK <= span[1] else None
-    mark = whole(given)
-    if mark is None or not span[0] <= mark <= span[1]:
-        shown = printable(given)
-        raise UsageError(f"--mark {shown}: is outside the range; expected {axis.word} from {span[0]} to {span[1]}")
-    return mark
-
-
-def _range(text: str, option: str, most: int, example: str) -> tuple[int, int]:
-    """`49:12544` -> (49, 12544).
-
-    Raises:
-        UsageError: it is no range of at least two numbers from 1 to `most`.
-    """
-    ends = [whole(end) for end in text.split(":")]
-    low, high = ends if len(ends) == 2 else (None, None)  # noqa: PLR2004 - LOW and HIGH
-    if low is None or high is None or min(low, high) < 0:
-        raise UsageError(
-            f"{option} {printable(text)}: expected a range LOW:HIGH, as in {option} {example} "
-            f"(whole numbers of at most {most:,})"
-        )
-    if low < 1:
-        below = f"{option} 1:{max(high, 2)}"
-        raise UsageError(
-            f"{option} {text}: expected LOW to be at least 1, because the axis is logarithmic, as in {below}"
-        )
-    if low > high:
-        raise UsageError(f"{option} {text}: LOW is above HIGH; exchange them: {option} {high}:{low}")
-    if low == high:
-        below = f"{option} {example}"
-        raise UsageError(f"{option} {text}: expected LOW below HIGH, as in {below}")
-    if high > most:
-        raise UsageError(f"{option} {text}: expected HIGH to be at most {most}")
-    return low, high

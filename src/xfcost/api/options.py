@@ -33,6 +33,7 @@ Real = float | str | None
 MOST_NEW: Final = 2**31
 _MOST_TOKENS: Final = 10**18
 _MOST_RUNS: Final = 10**6
+_MOST_POINTS: Final = 1000
 LANES: Final = get_args(Lane)
 
 
@@ -572,9 +573,37 @@ class SearchOptions(TypedDict, total=False):
         Whole, Option("With --vary: search at most this many combinations, drawn at random with a fixed seed.", "INT")
     ]
     jobs: Annotated[int | str, Option("With --vary: number of processes.", "INT", default=1)]
+
+
+class SchedulerOption(TypedDict, total=False):
+    """Cluster."""
+
     scheduler: Annotated[
         str | None, Option("With --vary: address of a Dask scheduler to search on, as in `measure`.", "ADDRESS")
     ]
+
+
+class MeasurementOptions(TypedDict, total=False):
+    """Measurement."""
+
+    points: Annotated[
+        int | str,
+        Option(
+            "Number of sizes in the range, spaced by about equal ratios, with both ends.",
+            "INT",
+            read.integer(_MOST_POINTS, "9"),
+            default=9,
+        ),
+    ]
+    timeout: Annotated[
+        float | str,
+        Option(
+            "Time limit of one row, from the start of its process to its end.", "SECONDS", read.seconds, default=600
+        ),
+    ]
+    retry: Annotated[bool, Option("Measure rows again that failed, timed out or were skipped.", default=False)]
+    check: Annotated[bool, Option("Also predict every row from the machine's calibration, and compare.", default=False)]
+    any_machine: Annotated[bool, Option("Allow adding rows to a file with rows of another machine.", default=False)]
 
 
 class _AccountOptions(
@@ -626,12 +655,29 @@ class RooflineOptions(
     on: On
 
 
-class _Every(AnalyzeOptions, LaneOption, BudgetOptions, IncreaseOption, SearchOptions, total=False):
+class MeasureOptions(
+    MeasurementOptions,
+    SchedulerOption,
+    DeviceOption,
+    SettingsOption,
+    InputOptions,
+    TimingOptions,
+    ProgressOption,
+    total=False,
+):
+    """The keywords of `measure`."""
+
+
+class _Every(
+    AnalyzeOptions, LaneOption, BudgetOptions, IncreaseOption, SearchOptions, SchedulerOption, MeasurementOptions,
+    total=False,
+):  # fmt: skip
     pass
 
 
 _GROUPED: Final = (
-    BudgetOptions, IncreaseOption, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption,
+    BudgetOptions, IncreaseOption, SearchOptions, MeasurementOptions, SchedulerOption,
+    SizeOptions, BatchOptions, ExecutionOptions, SettingsOption,
     TraceOption, ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption,
     PredictOption, TimingOptions, CudaGraphOption, LaneOption, InputOptions, ExampleOptions, ModuleOptions,
     OneModuleOptions,

@@ -6,7 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from xfcost.api.options import BatchOptions, BudgetOptions, SearchOptions, SettingsOption, SizeOptions
+from xfcost.api.options import (
+    BatchOptions,
+    BudgetOptions,
+    SchedulerOption,
+    SearchOptions,
+    SettingsOption,
+    SizeOptions,
+)
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
 from xfcost.report.messages import say
@@ -44,8 +51,8 @@ LeftOut = Annotated[
 
 
 @shared.options(
-    SearchOptions, BudgetOptions, SizeOptions, BatchOptions, "dtype", "attention", "mode", "weights", "on",
-    SettingsOption, *shared.DRAWING,
+    SearchOptions, SchedulerOption, BudgetOptions, SizeOptions, BatchOptions, "dtype", "attention", "mode", "weights",
+    "on", SettingsOption, *shared.DRAWING,
     mode="forward, prefill or decode.",
     on="Keep only models that fit on this device (h100-sxm, or h100-sxmx8), and compute a lower bound of their time.",
 )  # fmt: skip

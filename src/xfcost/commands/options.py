@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, ca
 
 import typer
 
-from xfcost.api.option_readers import DEFAULT_RANGE, DEFAULT_SIZES, MOST_SIDE, axis_of, one_of
+from xfcost.api.option_readers import one_of
 from xfcost.api.options import EVERY, GROUP_OF, TYPES, flag_of
 from xfcost.ledger.errors import UsageError, any_of, printable
-from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.quantities import whole
 from xfcost.ledger.visible import json_written, one_line, visible
 from xfcost.report.messages import say
 from xfcost.report.output import Format, check_chosen, check_target, choosing, ending_of, is_chosen, write_whole
 
 if TYPE_CHECKING:
-    from xfcost.counting.sweep import SizeAxis
     from xfcost.report.document import Document
 
 
@@ -339,23 +336,3 @@ def deliver(content: str | bytes, output: Path | None, *, force: bool) -> None:
         return
     write_whole(output, content.encode("utf-8") if isinstance(content, str) else content, force=force)
     say(f"Wrote {output}")
-
-
-def measured_axis(tokens: str | None, sizes: str | None) -> tuple[SizeAxis, tuple[int, int]]:
-    """What is measured over, and from where to where: a range, or one number.
-
-    Raises:
-        UsageError: neither is given, or both are, or it is no range.
-    """
-    given, option = (tokens, "--N") if sizes is None else (sizes, "--size")
-    if given is None:
-        raise UsageError("measure: expected a range of sizes, as in --N 64:16384 or --size 96:512")
-    if ":" in given or (tokens is not None and sizes is not None):
-        return axis_of(tokens, sizes)
-    one, most = whole(given), MOST_TOKENS if sizes is None else MOST_SIDE
-    if one is None or not 1 <= one <= most:
-        raise UsageError(
-            f"{option} {printable(given)}: expected a range LOW:HIGH, as in {option} "
-            f"{DEFAULT_RANGE if sizes is None else DEFAULT_SIZES}, or one whole number from 1 to {most:,}"
-        )
-    return axis_of(None, sizes and DEFAULT_SIZES)[0], (one, one)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xfcost.api.option_readers import DEFAULT_RANGE, MARK
+from xfcost.api.axes import DEFAULT_RANGE, MARK
 from xfcost.api.options import (
     BatchOptions,
     DeviceOption,

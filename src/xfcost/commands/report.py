@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xfcost.api.option_readers import axis_of
+from xfcost.api.axes import axis_of
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
 from xfcost.report.messages import say

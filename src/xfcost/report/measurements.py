@@ -70,7 +70,7 @@ def configuration_text(configuration: Configuration) -> str:
 
     The attention of a module is its own, and is not named.
     """
-    parts = [configuration.system, _size_text(configuration)]
+    parts = [configuration.system, size_text(configuration)]
     parts += [f"batch {configuration.batch}"] if configuration.batch > 1 else []
     usual = {"dtype": ("float32",), "attention": ("eager", "no"), "mode": ("forward",)}
     parts += [given for name, values in usual.items() if (given := getattr(configuration, name)) not in values]
@@ -86,7 +86,8 @@ def outcome_text(row: Measurement) -> str:
     return f"{units.seconds(timing.seconds)}{peak}"
 
 
-def _size_text(configuration: Configuration) -> str:
+def size_text(configuration: Configuration) -> str:
+    """`N = 784`, or `224×224`."""
     if configuration.size is None:
         return f"N = {configuration.N:,}"
     return "×".join(map(str, configuration.size))
@@ -105,7 +106,7 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
     configuration, timing, memory = row.configuration, row.outcome.timing, row.outcome.memory
     cells = {
         "system": configuration.system,
-        "image": _size_text(configuration) if configuration.size else units.DASH,
+        "image": size_text(configuration) if configuration.size else units.DASH,
         "N": f"{configuration.N:,}" if configuration.N else units.DASH,
         **{name: str(getattr(configuration, name)) for name in _RUN},
         "MACs": units.count(row.counted.macs),

@@ -36,8 +36,8 @@ def left_text(seconds: float | None) -> str:
 class SweepLines:
     """A line per row that is measured."""
 
-    def __init__(self) -> None:
-        self._total = 0
+    def __init__(self, say: Callable[[str], None] = say) -> None:
+        self._say, self._total = say, 0
         self._left: float | None = None
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class SweepLines:
         """How many rows, and how many of them the file has."""
         self._total = total
         if before:
-            say(f"{before:,} of {total:,} are in the file already")
+            self._say(f"{before:,} of {total:,} are in the file already")
 
     def running(self, number: int, configuration: Configuration, left: float | None) -> None:
         """The row that begins is printed when it ends, with the time that was left."""
@@ -55,7 +55,7 @@ class SweepLines:
 
     def measured(self, number: int, row: Measurement) -> None:
         """`[3/40] ViT-S/8, N = 784: 12.3 ms, 45.2 MiB (about 4 min left)`."""
-        say(self._line(number, row))
+        self._say(self._line(number, row))
 
     def _line(self, number: int, row: Measurement) -> str:
         left = left_text(None if self._left is None else max(self._left - row.process_seconds, 0.0))

@@ -218,7 +218,7 @@ class ModuleSystem:
         Raises:
             UsageError: the module is given with inputs of its own batch.
         """
-        return ModuleSystem(self.module.with_samples(batch))
+        return ModuleSystem(self.module.with_samples(batch), patient=self.patient)
 
     def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
         failed: UsageError | None = None

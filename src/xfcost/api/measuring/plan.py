@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
+from xfcost.api.measuring.process import RowJob
 from xfcost.api.options import Progress
 from xfcost.api.runs import make_run, refuse
 from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, mixing_limit, open_systems
@@ -21,9 +23,8 @@ from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, OfModul
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.grammar import Spec
-from xfcost.spec.load import Loaded
 from xfcost.spec.run import Run, with_defaults
-from xfcost.systems.spec import SpecSystem
+from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     from xfcost.systems.module import ModuleSystem
@@ -35,6 +36,8 @@ MOST_CONFIGURATIONS: Final = 10_000
 VARIED: Final = ("batch", "dtype", "attention", "mode")
 # What a spec says that changes nothing that runs.
 _TEXTS: Final = ("name", "paper", "notes", "published", "survey", "extends", "set")
+# A dimension B of an input.
+_BATCH: Final = re.compile(r"(?:^|[=x])B(?:$|[x:])")
 _BY_MIXING: Final = ("params", "macs", "flops", "attention_entries")
 
 
@@ -43,40 +46,40 @@ class PlannedRow(NamedTuple):
 
     configuration: Configuration
     counted: Counted
+    spec: str | None = None
+    """The expanded spec as JSON; None of a module."""
+
+    def job(self, asked: RowJob) -> RowJob:
+        """`asked` of this row; a module's file has its whole path, as a process in another folder finds it."""
+        configuration = self.configuration
+        if configuration.is_module and (target := module_target(configuration.target)) is not None:
+            configuration = msgspec.structs.replace(configuration, target=target.absolute)
+        return msgspec.structs.replace(asked, configuration=configuration, spec=self.spec)
 
 
 class SweepPlan(NamedTuple):
     """The configurations in the order in which they are measured, and what is left out."""
 
-    planned: list[PlannedRow]
+    rows: list[PlannedRow]
     grids: dict[str, MeasuredSizes]
     """System -> its points."""
     default_notes: tuple[str, ...] = ()
     """Why dtype and attention are what they are, where they were not given."""
 
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """Of all configurations, each once."""
-        return tuple(dict.fromkeys(one.configuration.dtype for one in self.planned))
-
-    def with_threads(self, threads: int) -> SweepPlan:
-        """The plan with so many threads of torch in every configuration."""
-        return self._replace(
-            planned=[
-                one._replace(configuration=msgspec.structs.replace(one.configuration, threads=threads))
-                for one in self.planned
-            ]
-        )
-
 
 def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Run options of every combination: those of `VARIED` are texts with commas, each of their values once.
+    """Run options of every combination: those of `VARIED` are lists, or texts with commas, each of their values once.
 
     Raises:
         UsageError: a value can't be, or an option is of none of the modes.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    values = {name: list(dict.fromkeys(str(given[name]).split(","))) for name in VARIED if name in given}
+    texts = {
+        name: given[name] if isinstance(given[name], list | tuple) else str(given[name]).split(",")
+        for name in VARIED
+        if name in given
+    }
+    values = {name: list(dict.fromkeys(map(str, several))) for name, several in texts.items()}
     more = {name: given[name] for name in given if name not in VARIED}
     result = []
     for combination in itertools.product(*values.values()):
@@ -99,183 +102,122 @@ class SweptSizes(NamedTuple):
     points: int
 
 
-def opened(
-    names: Sequence[str], settings: Sequence[str] | None, given: OfModule, progress: Progress
-) -> list[Loaded | MeasuredModule]:
-    """The systems of a sweep: specs and named modules.
+class _AtBatch(NamedTuple):
+    """A system with the batch of a run, and what every configuration says of it."""
 
-    Raises:
-        XfcostError: a spec can't be read; options are of no module.
-    """
-    found: list[Loaded | MeasuredModule] = []
-    for one in open_systems(names, {"settings": settings, "inputs": given.inputs, "build": given.build}, progress):
-        if one.loaded is None:
-            found.append(MeasuredModule(one.module, given.mixing, progress))  # type: ignore[attr-defined]
-        elif one.loaded.name.endswith(".json"):
-            raise UsageError(f"measure: {one.loaded.name} is a config; write its spec (xfcost import) and measure that")
-        else:
-            found.append(one.loaded)
-    if all(isinstance(one, Loaded) for one in found):
-        refuse("measured specs", {"mixing": given.mixing})
-    return found
-
-
-class MeasuredModule:
-    """A named module, at any batch."""
-
-    def __init__(self, module: NamedModule, mixing: bool, progress: Progress) -> None:
-        self._module, self._mixing, self._progress = module, mixing, progress
-        self.name = module.title
-        self._systems: dict[int, ModuleSystem] = {}
-        self._hash = ""
-
-    @property
-    def system(self) -> System:
-        """With the first batch."""
-        return next(iter(self._systems.values()))
-
-    def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
-        """Count it once with every batch.
-
-        Raises:
-            UsageError: it runs at no size, or an option is for specs only.
-        """
-        from xfcost.systems.module import ModuleSystem
-        from xfcost.torch_models.any_model.ledger import check_plan
-        from xfcost.torch_models.any_model.targets import NamedModule
-
-        check_plan(timing, self.name)
-        for batch in dict.fromkeys(run.batch for run in runs):
-            module = self._module
-            if batch != module.samples:
-                module = NamedModule(module.target, module.texts, module.build, batch)
-            system = ModuleSystem(module, patient=True)
-            for run in runs:
-                check_options(system, run, modes=TIMED_MODES)
-            plain = Run(batch=batch)
-            at = [sizes.axis.run(plain, x) for x in first_sizes(sizes.axis, sizes.span)]
-            how = AccountOptions(orders=False, mixing=mixing_limit(self._mixing), progress=self._progress)
-            system.start(at, how)
-            self._check_batch(system, batch)
-            self._systems[batch] = system
-            self._hash = module.fingerprint()
-
-    def _check_batch(self, system: ModuleSystem, batch: int) -> None:
-        """Refuse a batch that changes nothing.
-
-        Raises:
-            UsageError: its inputs have no letter B.
-        """
-        from xfcost.torch_models.any_model.inputs import Lengths
-        from xfcost.torch_models.any_model.ledger import How
-
-        own = system.own
-        if batch == self._module.samples or own.module is None:
-            return
-        height, width = own.metadata.image or (0, 0)
-        lengths = Lengths(own.metadata.grid_tokens or None, (height, width) if height else None)
-        of_one = self._module.ledger(lengths, How(trace=False, closed_form=False)).module
-        if of_one is not None and of_one.inputs == own.module.inputs:
-            raise UsageError(
-                f"--batch {batch}: the inputs of {self.name} have no letter B, as in --input BxNx768; leave --batch out"
-            )
-
-    def ledger(self, run: Run) -> Ledger:
-        """Counted, or evaluated from polynomials through its counts; a training step is counted.
-
-        Raises:
-            XfcostError: it does not run there.
-        """
-        system = self._systems[run.batch]
-        if run.plan is None:
-            return system.ledger(run)
-        return system.account(run, AccountOptions(orders=False))
-
-    def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
-        """What a configuration says of it: dtype and attention are its own."""
-        own = {name: getattr(ledger.metadata, name) for name in ("dtype", "attention")}
-        texts = OfModule(inputs=self._module.texts, build=self._module.build, mixing=self._mixing)
-        return own | {"target": self._module.target.text, "spec_hash": self._hash, "module": texts}
-
-
-class MeasuredSpec:
-    """A spec of a sweep; it is asked what a torch module is asked too."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self.name, self._loaded = loaded.spec.name, loaded
-        self.system: System = SpecSystem(loaded)
-        self._hash = spec_hash(loaded.spec)
-
-    def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
-        """Nothing has to be known before it is counted."""
-
-    def ledger(self, run: Run) -> Ledger:
-        """Counted."""
-        return SpecSystem(self._loaded).account(run, AccountOptions(orders=False))
-
-    def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
-        """What a configuration says of it."""
-        of_spec = {"target": self._loaded.name, "settings": self._loaded.settings, "spec_hash": self._hash}
-        return of_spec | {"dtype": run.dtype, "attention": run.attention}
+    system: System
+    fields: dict[str, Any]
+    spec: str | None = None
+    """As JSON; None of a module."""
 
 
 def planned(
-    given: Sequence[Loaded | MeasuredModule], sizes: SweptSizes, variants: Sequence[dict[str, Any]], device: str,
-    timing: TimingPlan,
+    names: Sequence[str], options: Mapping[str, Any], sizes: SweptSizes, timing: TimingPlan,
+    progress: Progress = lambda text: None,
 ) -> SweepPlan:  # fmt: skip
     """All configurations: sizes ascending, and at each size and variant the systems in turns (A B A B).
 
     Raises:
-        XfcostError: a system can't have any size, or can't run in a variant.
+        XfcostError: a spec can't be read, a system can't have any size, or can't run in a variant.
     """
-    specs = [isinstance(one, Loaded) and one.spec for one in given]
-    runs = [(with_defaults(make_run(**one), specs), one) for one in variants]
-    systems: list[MeasuredSpec | MeasuredModule] = [
-        MeasuredSpec(one) if isinstance(one, Loaded) else one for one in given
-    ]
-    names = distinct([one.name for one in systems])
-    for one in systems:
-        one.prepare([run for run, _ in runs], sizes, timing)
-    grids = measured_grids([one.system for one in systems], runs[0][0], sizes.axis, sizes.span, sizes.points)
+    mixing, device = bool(options.get("mixing")), options.get("device") or "cpu"
+    of_systems = {name: options.get(name) for name in ("settings", "inputs", "build")}
+    given = open_systems(names, of_systems, progress, patient=True)
+    specs = [one.loaded for one in given if one.loaded is not None]
+    for one in specs:
+        if one.name.endswith(".json"):
+            raise UsageError(f"measure: {one.name} is a config; write its spec (xfcost import) and measure that")
+    if len(specs) == len(given):
+        refuse("measured specs", {"mixing": mixing or None})
+    kinds = [one.loaded is not None and one.loaded.spec for one in given]
+    variants = variants_of({name: options.get(name) for name in (*VARIED, *OF_MODES)})
+    runs = [with_defaults(make_run(**one), kinds) for one in variants]
+    systems = [_at_batches(one, runs, sizes, timing, mixing, progress) for one in given]
+    named = distinct([one.name for one in given])
+    first = [one[runs[0].batch].system for one in systems]
+    grids = measured_grids(first, runs[0], sizes.axis, sizes.span, sizes.points)
     number = len(runs) * sum(len(grid.points) for grid in grids)
     if number > MOST_CONFIGURATIONS:
         raise UsageError(f"measure: {number:,} configurations, and at most {MOST_CONFIGURATIONS:,} are measured")
-    where = {"device": device, "threads": timing.threads or 1}
-    where |= {"compiled": timing.compile, "composed": timing.composed}
-    result = []
-    for at, (run, options) in itertools.product(sorted({at for grid in grids for at in grid.points}), runs):
-        for name, system, grid in zip(names, systems, grids, strict=True):
+    where = {"device": device, "threads": timing.threads, "compiled": timing.compile, "composed": timing.composed}
+    rows: dict[bytes, PlannedRow] = {}
+    at_all = sorted({at for grid in grids for at in grid.points})
+    for at, (run, variant) in itertools.product(at_all, zip(runs, variants, strict=True)):
+        for name, batches, grid in zip(named, systems, grids, strict=True):
             if at in grid.points:
-                result.append(_counted(name, system, sizes.axis.run(run, grid.points[at]), options, where))
-    once = {key_of(one.configuration, None, None): one for one in reversed(result)}  # a module has a dtype of its own
-    result = [one for one in result if once[key_of(one.configuration, None, None)] is one]
-    notes = dict.fromkeys(run.default_note for run, _ in runs if run.default_note is not None)
-    return SweepPlan(result, dict(zip(names, grids, strict=True)), tuple(notes))
+                own = {option: variant[option] for option in OF_MODES if option in variant}
+                fields = {"system": name, "run_options": own, **where}
+                row = _counted(batches[run.batch], sizes.axis.run(run, grid.points[at]), fields)
+                rows.setdefault(key_of(row.configuration, None, None), row)  # a module has a dtype of its own
+    notes = dict.fromkeys(run.default_note for run in runs if run.default_note is not None)
+    return SweepPlan(list(rows.values()), dict(zip(named, grids, strict=True)), tuple(notes))
 
 
-def _counted(
-    name: str, system: MeasuredSpec | MeasuredModule, run: Run, options: dict[str, Any], where: dict[str, Any]
-) -> PlannedRow:
+def _at_batches(
+    system: System, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan, mixing: bool, progress: Progress
+) -> dict[int, _AtBatch]:
+    """The system with every batch of the runs; a module is counted once with each.
+
+    Raises:
+        UsageError: it runs at no size, or an option is for specs only, or changes nothing.
+    """
+    batches = dict.fromkeys(run.batch for run in runs)
+    if (loaded := system.loaded) is not None:
+        fields = {"target": loaded.name, "settings": loaded.settings, "spec_hash": spec_hash(loaded.spec)}
+        return dict.fromkeys(batches, _AtBatch(system, fields, msgspec.json.encode(loaded.data).decode()))
+    from xfcost.torch_models.any_model.ledger import check_plan
+
+    check_plan(timing, system.name)
+    for run in runs:
+        check_options(system, run, modes=TIMED_MODES)
+    found = {}
+    for batch in batches:
+        at = cast("ModuleSystem", system.with_samples(batch))
+        module = cast("NamedModule", at.module)
+        if batch > 1 and module.texts and not any(_BATCH.search(text) for text in module.texts):
+            raise UsageError(
+                f"--batch {batch}: the inputs of {at.name} have no letter B, as in --input BxNx768; leave --batch out"
+            )
+        first = [sizes.axis.run(Run(batch=batch), x) for x in first_sizes(sizes.axis, sizes.span)]
+        at.start(first, AccountOptions(orders=False, mixing=mixing_limit(mixing), progress=progress))
+        of = OfModule(inputs=module.texts, build=module.build, mixing=mixing)
+        found[batch] = _AtBatch(at, {"target": module.target.text, "spec_hash": module.fingerprint(), "module": of})
+    return found
+
+
+def _counted(one: _AtBatch, run: Run, fields: dict[str, Any]) -> PlannedRow:
     """One configuration, counted.
 
     Raises:
         XfcostError: the system can't run so.
     """
-    ledger = system.ledger(run)
+    ledger = _ledger(one.system, run)
     generation = ledger.generation
     if generation is not None and generation.decode is None:
-        raise UsageError(f"{name}: there are no decode steps to time: {generation.refused}")
+        raise UsageError(f"{fields['system']}: there are no decode steps to time: {generation.refused}")
+    metadata = ledger.metadata
     configuration = Configuration(
-        system=name,
-        N=ledger.metadata.grid_tokens,
+        N=metadata.grid_tokens,
         size=run.size,
         batch=run.batch,
         mode=run.mode,
-        run_options={option: options[option] for option in OF_MODES if option in options},
-        **system.fields(run, ledger),
-        **where,
+        dtype=metadata.dtype,  # a module has its own
+        attention=metadata.attention,
+        **one.fields,
+        **fields,
     )
-    return PlannedRow(configuration, counted_of(ledger))
+    return PlannedRow(configuration, counted_of(ledger), one.spec)
+
+
+def _ledger(system: System, run: Run) -> Ledger:
+    """Counted; of a module evaluated from polynomials through its counts, but for a training step.
+
+    Raises:
+        XfcostError: it does not run there.
+    """
+    if system.loaded is None and run.plan is None:
+        return system.ledger(run)
+    return system.account(run, AccountOptions(orders=False))
 
 
 def run_of(configuration: Configuration) -> Run:

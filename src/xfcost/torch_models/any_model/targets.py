@@ -275,10 +275,10 @@ class NamedModule:
         with as_a_script(self.target):
             yield self._made("cpu", lengths)[0]()
 
-    def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> MeasuredMemory:
+    def memory(self, lengths: Lengths, ledger: Ledger, device: str) -> MeasuredMemory:
         """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
 
-        `begin` and errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.
+        Errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.
         """
         plan = None if ledger.training is None else RunPlan(optimizer=ledger.training.step.optimizer)
         tensors = "real" if ledger.module is None else ledger.module.tensors
@@ -288,14 +288,10 @@ class NamedModule:
             with as_a_script(self.target):
                 yield self._made(self._devices[0], lengths)[0]()
 
-        def forget_and_begin() -> None:
-            self._models.clear()
-            begin()
-
         built = partial(self.on_cpu, lengths)
         how = How(device=device, plan=plan)
         own = ModuleOnDevice(self.title, ledger.metadata.dtype, tensors, how, built, counted=as_counted)
-        return memory_of(own, device, forget_and_begin, backward=plan is not None)
+        return memory_of(own, device, backward=plan is not None, begin=self._models.clear)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before.

@@ -30,7 +30,9 @@ _PASSES: Final = 4
 _SLOW_SECONDS: Final = 1.0
 
 
-def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, backward: bool) -> MeasuredMemory:
+def memory_of(
+    entrant: OnDevice, device: str, *, backward: bool, begin: Callable[[], None] = lambda: None
+) -> MeasuredMemory:
     """Predicted and measured peak of building what is timed and running it; None where the system has no figure.
 
     `begin` is called when it is known to fit, before it is built; `backward`: does it run a backward pass?

@@ -1,12 +1,12 @@
-"""The process of one configuration: `python -m xfcost.api.measuring.child`, a job on stdin, its answer on stdout."""
+"""The command of one row, `python -m xfcost.api.measuring.row`: a job on stdin, its answer on stdout."""
 
 from __future__ import annotations
 
 import os
 import platform
 import signal
+import sys
 import threading
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from os import _exit  # while a module's code runs, `os._exit` is refused
@@ -16,8 +16,8 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
-from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
-from xfcost.api.measuring.processes import READY, DescribedDevice, RowAnswer, RowJob
+from xfcost.api.measuring.plan import has_kinds, run_of
+from xfcost.api.measuring.process import DescribedDevice, RowAnswer, RowJob
 from xfcost.api.roofline import with_roofs
 from xfcost.api.systems import mixing_limit, named_module
 from xfcost.counting.system import AccountOptions
@@ -29,7 +29,7 @@ from xfcost.ledger.measurements import Configuration, Machine, MeasuredMemory, O
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.roofline import RooflinePoint, points_of
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.spec.load import load, load_expanded
+from xfcost.spec.load import load_expanded
 from xfcost.spec.placement import place
 from xfcost.spec.targets import module_target
 from xfcost.systems.predictions import calibration_of, predictors
@@ -44,45 +44,27 @@ def main() -> NoReturn:
     """Answer the job, and end at once."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no answer
-    job = msgspec.json.decode(_line(0), type=RowJob)
-    turn = threading.Event()
-    threading.Thread(target=_end_with_parent, args=(turn,), daemon=True).start()
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=RowJob)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(OSError):  # where memory runs out, this process goes and not that of the sweep
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-
-    def begin() -> None:
-        os.write(answers, READY)
-        turn.wait()
-
-    content = msgspec.json.encode(answered(job, begin))
+    content = msgspec.json.encode(answered(job)) + b"\n"
     with os.fdopen(answers, "wb") as stream:
         stream.write(content)
     _exit(0)  # torch takes a second to unload
 
 
-def _line(descriptor: int) -> bytes:
-    """The bytes up to a line's end."""
-    content = b""
-    while not content.endswith(b"\n") and (more := os.read(descriptor, 2**16)):
-        content += more
-    return content
-
-
-def _end_with_parent(turn: threading.Event) -> None:
+def _end_with_parent() -> None:
     """The parent keeps the job's pipe open: when it ends, so does this process, with those that it started."""
     while os.read(0, 1):
-        turn.set()
+        pass
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     _exit(1)
 
 
-def _at_once() -> None:
-    """Nothing is waited for."""
-
-
-def answered(job: RowJob, begin: Callable[[], None] = _at_once) -> RowAnswer:
-    """The answer; what can't be is part of it. `begin` is called before anything is run on the device."""
+def answered(job: RowJob) -> RowAnswer:
+    """The answer; what can't be is part of it."""
     try:
         described = _described(job)
     except XfcostError as error:
@@ -90,11 +72,9 @@ def answered(job: RowJob, begin: Callable[[], None] = _at_once) -> RowAnswer:
     if job.configuration is None:
         return RowAnswer(described=described)
     try:
-        return RowAnswer(outcome=_measured(job.configuration, job, begin))
+        return RowAnswer(outcome=_measured(job.configuration, job))
     except NoRoomError as error:
         return RowAnswer(outcome=_without("skipped", error, needed_bytes=error.needed, left_bytes=error.left))
-    except XfcostError as error:
-        return RowAnswer(outcome=_without("failed", error))
     except Exception as error:  # noqa: BLE001 - a row that fails must not end the sweep
         return RowAnswer(outcome=_without("failed", error))
 
@@ -147,16 +127,19 @@ def _check_calibrated(job: RowJob, dtype: str) -> None:
         raise UsageError(f"--check: {error}") from None
 
 
-def _measured(configuration: Configuration, job: RowJob, begin: Callable[[], None]) -> RowOutcome:
+def _measured(configuration: Configuration, job: RowJob) -> RowOutcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
     from xfcost.torch_models.shared.private_torch import no_compiler
 
     compiler = nullcontext() if job.timing.compile else no_compiler()
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
-        measured = _measured_module if configuration.is_module else _measured_spec
-        ledger, memory = measured(configuration, job, begin)
+        measured = _measured_spec if job.spec is not None else _measured_module
+        ledger, memory = measured(configuration, job)
         ledger = with_roofs(ledger, job.timing)
         pace = relative_pace(configuration, job.timing)
+    points: tuple[RooflinePoint, ...] = ()
+    if ledger.timing is not None and configuration.mode in ONE_PASS:
+        points = points_of(ledger.rows, ledger.timing.share_base, predicted=False)
     return RowOutcome(
         status="measured",
         timing=ledger.timing,
@@ -164,38 +147,29 @@ def _measured(configuration: Configuration, job: RowJob, begin: Callable[[], Non
         pace=pace,
         seconds_by_mixing=seconds_by_mixing(ledger),
         memory=memory,
-        points=_points(ledger) if configuration.mode in ONE_PASS else None,
+        points=points or None,  # of operations that were timed one by one
     )
 
 
-def _measured_spec(
-    configuration: Configuration, job: RowJob, begin: Callable[[], None]
-) -> tuple[Ledger, MeasuredMemory | None]:
+def _measured_spec(configuration: Configuration, job: RowJob) -> tuple[Ledger, MeasuredMemory | None]:
     from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of
     from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem
 
     timing, run, on = job.timing, run_of(configuration), configuration.device
-    target = configuration.target
-    loaded = load(target, configuration.settings) if job.spec is None else load_expanded(job.spec, target)
-    if spec_hash(loaded.spec) != configuration.spec_hash:
-        raise DeviceError(f"{target}: it was changed after this command had read it; give it again")
+    loaded = load_expanded(str(job.spec), configuration.target)
     system, how = SpecSystem(loaded), AccountOptions(orders=False)
     counted = system.account(run, how)
     memory = None
-    if timing.composed:  # the whole need not fit
-        begin()
-    else:
+    if not timing.composed:  # there the whole need not fit
         with threads_set(configuration.threads):
             one = SystemOnDevice(TimedSystem(place(loaded, run), counted), on)
-            memory = memory_of(one, on, begin, backward=counted.training is not None)
+            memory = memory_of(one, on, backward=counted.training is not None)
     predict = on if timing.checks else None
     return system.account(run, how._replace(device=on, predict=predict, timing=timing)), memory
 
 
-def _measured_module(
-    configuration: Configuration, job: RowJob, begin: Callable[[], None]
-) -> tuple[Ledger, MeasuredMemory | None]:
+def _measured_module(configuration: Configuration, job: RowJob) -> tuple[Ledger, MeasuredMemory | None]:
     from xfcost.systems.module import lengths_of
     from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.timing.devices import threads_set
@@ -210,7 +184,7 @@ def _measured_module(
         counted = module.ledger(lengths, how)
         if module.fingerprint() != configuration.spec_hash:
             raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
-        memory = module.memory(lengths, counted, device, begin)
+        memory = module.memory(lengths, counted, device)
     checked = timing.checks and run.plan is None  # of a module a forward is predicted
     foresee = predictors(device, timing.threads) if checked else None
     timed = how._replace(mixing=mixing_limit(of.mixing), device=device, timing=timing, predict=foresee)
@@ -238,13 +212,6 @@ def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:
     if ledger.total("seconds") is None or not has_kinds(ledger):
         return None
     return {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) or 0.0 for kind in MIXINGS}  # type: ignore[misc]
-
-
-def _points(ledger: Ledger) -> tuple[RooflinePoint, ...] | None:
-    """Its operations on a roofline; None where they were not timed one by one."""
-    if ledger.timing is None:
-        return None
-    return points_of(ledger.rows, ledger.timing.share_base, predicted=False) or None
 
 
 if __name__ == "__main__":

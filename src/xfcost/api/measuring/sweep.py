@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from statistics import fmean, linear_regression
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from xfcost.api.measuring.plan import PlannedRow
-from xfcost.api.measuring.processes import DescribedDevice, RanRow
+from xfcost.api.measuring.process import DescribedDevice, RanRow
 from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError
-from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, RowOutcome, key_of
+from xfcost.ledger.measurements import Configuration, Machine, Measurement, RowOutcome, key_of
 from xfcost.ledger.runs_file import RunsFile
+from xfcost.report.measurements import size_text
+from xfcost.report.progress import SweepLines
 
 # Below so many rows the time left is their mean; from there on it grows with the MACs.
 _FEW: Final = 3
 
-Runner = Callable[[Configuration], RanRow]
-
-
-class SweepProgress(Protocol):
-    """What is reported while a sweep runs."""
-
-    def started(self, total: int, before: int) -> None:
-        """`total` rows, of which the file has `before`."""
-
-    def running(self, number: int, configuration: Configuration, left: float | None) -> None:
-        """Row `number`, from 1, begins; `left` are the expected seconds of the rest."""
-
-    def measured(self, number: int, row: Measurement) -> None:
-        """It is in the file."""
+# Runs rows, each when it takes the next one -> those that have run, in any order.
+Runner = Callable[[Iterable[PlannedRow]], Iterable[tuple[PlannedRow, RanRow]]]
 
 
 def utc_now() -> str:
     """`2025-01-31T12:00:00Z`."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def header_of(described: DescribedDevice, now: str) -> Header:
-    """The header of a new file."""
-    return Header(machine=described.machine, versions=described.versions, started=now)
 
 
 def check_machine(file: RunsFile, machine: Machine, *, any_machine: bool) -> None:
@@ -79,20 +62,18 @@ class RowSweep:
         self, planned: Sequence[PlannedRow], described: DescribedDevice | None, file: RunsFile,
         now: Callable[[], str] = utc_now,
     ) -> None:  # fmt: skip
-        self._planned, self._described, self._file, self._now = planned, described, file, now
+        self._described, self._file, self._now = described, file, now
         self._any_threads = any(not one.configuration.threads for one in planned)
         where = (described.machine, described.device_name) if described else (None, None)
-        self._keys = [self._key(one.configuration, *where) for one in planned]
+        self._planned = {self._key(one.configuration, *where): one for one in planned}
         self._known = {self._key_of_row(row): row for row in file.rows}
-        self._spent: dict[int, float] = {}
-        self._writing = threading.Lock()
-        self._ended = False
-        for one, key in zip(self._planned, self._keys, strict=True):
+        self._spent: list[tuple[int, float]] = []
+        for key, one in self._planned.items():
             row, configuration = self._known.get(key), one.configuration
             if row is None or not configuration.is_module or row.counted.costs == one.counted.costs:
                 continue
             raise UsageError(
-                f"--save {self._file.path}: has a row of {configuration.system} at {_size_text(configuration)} with "
+                f"--save {self._file.path}: has a row of {configuration.system} at {size_text(configuration)} with "
                 f"{row.counted.macs:,} MACs and {row.counted.params:,} parameters, and now it has "
                 f"{one.counted.macs:,} and {one.counted.params:,}: code that it imports has changed; take another file"
             )
@@ -100,60 +81,41 @@ class RowSweep:
     @property
     def rows(self) -> list[Measurement]:
         """The rows of the command that the file has, in the order of the plan."""
-        return [self._known[key] for key in self._keys if key in self._known]
+        return [self._known[key] for key in self._planned if key in self._known]
 
-    def run(
-        self, runner: Runner, progress: SweepProgress, *, retry: bool = False, at_once: int = 1, timed_at_once: int = 1
-    ) -> None:
-        """Measure what the file has no row of; with `retry` also what was not measured before.
-
-        `runner` is called by `at_once` threads.
+    def run(self, runner: Runner, progress: SweepLines, *, retry: bool = False, machines: int = 1) -> None:
+        """Measure what the file has no row of, on so many machines; with `retry` also what was not measured before.
 
         Raises:
             OutputError: a row can't be written.
             DeviceError: the device is no longer there.
         """
+        planned = list(self._planned.values())
         done = {key for key, row in self._known.items() if row.outcome.status == "measured" or not retry}
-        left = [number for number, key in enumerate(self._keys) if key not in done]
-        progress.started(len(self._planned), len(self._planned) - len(left))
+        left = [one for key, one in self._planned.items() if key not in done]
+        progress.started(len(planned), len(planned) - len(left))
 
-        def measure(number: int) -> None:
-            planned = self._planned[number]
-            with self._writing:
-                if self._ended:
-                    return
-                seconds = self._seconds_left([one for one in left if one not in self._spent])
-                progress.running(number + 1, planned.configuration, seconds and seconds / timed_at_once)
-            try:
-                row = self._measured(planned, runner)
-                with self._writing:
-                    if self._ended:
-                        return
-                    self._append(row)
-                    self._spent[number] = row.process_seconds
-                    progress.measured(number + 1, row)
-            except BaseException:
-                self._ended = True
-                raise
+        def keep(one: PlannedRow, ran: RanRow) -> None:
+            row = self._row(one, ran)
+            self._append(row)
+            left.remove(one)
+            self._spent.append((one.counted.macs, row.process_seconds))
+            progress.measured(planned.index(one) + 1, row)
 
-        pool = ThreadPoolExecutor(at_once)
-        try:
-            for future in as_completed([pool.submit(measure, number) for number in left]):
-                future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        def begun() -> Iterator[PlannedRow]:
+            for one in tuple(left):
+                seconds = self._seconds_left(left)
+                progress.running(planned.index(one) + 1, one.configuration, seconds and seconds / machines)
+                if skipped := self._skipped(one.configuration):
+                    keep(one, skipped)
+                else:
+                    yield one
 
-    def end(self) -> None:
-        """No row is begun or kept any more."""
-        with self._writing:
-            self._ended = True
+        for one, ran in runner(begun()):
+            keep(one, ran)
 
-    def _measured(self, planned: PlannedRow, runner: Runner) -> Measurement:
-        ran = self._skipped(planned.configuration) or runner(planned.configuration)
-        described = ran.described or self._described
-        if described is None:
-            raise ValueError("a row of whichever machine has to name it")
-        configuration = planned.configuration
+    def _row(self, planned: PlannedRow, ran: RanRow) -> Measurement:
+        described, configuration = ran.described, planned.configuration
         if not configuration.threads:
             configuration = msgspec.structs.replace(configuration, threads=described.threads)
         return Measurement(
@@ -169,25 +131,24 @@ class RowSweep:
 
     def _skipped(self, configuration: Configuration) -> RanRow | None:
         """Where the same run of the same system timed out at a smaller N (on this machine)."""
-        with self._writing:
-            rows = list(self._known.values())
         machine = self._described.machine if self._described else None
-        for row in rows:
+        for row in self._known.values():
             other = row.configuration
             at_this = msgspec.structs.replace(other, N=configuration.N, size=configuration.size)
             larger = row.outcome.status == "timed out" and other.extent < configuration.extent
             if larger and self._key(at_this, row.machine, None) == self._key(configuration, machine, None):
-                outcome = RowOutcome(status="skipped", reason=f"at {_size_text(other)} it timed out")
+                outcome = RowOutcome(status="skipped", reason=f"at {size_text(other)} it timed out")
                 there = DescribedDevice(
                     machine=row.machine, device_name=row.device_name, threads=other.threads, versions=row.versions
                 )
-                return RanRow(outcome, described=self._described or there)
+                return RanRow(outcome, self._described or there)
         return None
 
     def _key(self, configuration: Configuration, machine: Machine | None, device_name: str | None) -> bytes:
         """Equal for configurations that are measured once."""
         if self._described is not None:
-            return key_of(configuration, machine, device_name)
+            threads = configuration.threads or self._described.threads
+            return key_of(msgspec.structs.replace(configuration, threads=threads), machine, device_name)
         if self._any_threads:
             configuration = msgspec.structs.replace(configuration, threads=0)
         return key_of(configuration, None, None)
@@ -206,17 +167,12 @@ class RowSweep:
                 f"{error}; {kept}; run the same command again to continue. The last measured row:\n{text}"
             ) from None
 
-    def _seconds_left(self, numbers: Sequence[int]) -> float | None:
+    def _seconds_left(self, rows: Iterable[PlannedRow]) -> float | None:
         """Expected seconds of rows, by those measured: a constant part and one that grows with the MACs."""
         if not self._spent:
             return None
-        done = [(self._planned[number].counted.macs, seconds) for number, seconds in self._spent.items()]
-        fixed, per_mac = line_through(done)
-        return sum(fixed + per_mac * self._planned[number].counted.macs for number in numbers)
-
-
-def _size_text(configuration: Configuration) -> str:
-    return f"N = {configuration.N:,}" if configuration.N else "×".join(map(str, configuration.size or ()))
+        fixed, per_mac = line_through(self._spent)
+        return sum(fixed + per_mac * one.counted.macs for one in rows)
 
 
 def line_through(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
