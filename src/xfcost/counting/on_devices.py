@@ -15,8 +15,8 @@ import msgspec
 
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
+from xfcost.counting.model_record import forward_record
 from xfcost.counting.parallel import Shares, heads_of, most_experts
-from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.device import DeviceGroup
@@ -181,8 +181,8 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     if run.on is None or run.mode == "train":
         return ledger
     if ledger.metadata.mode in {"forward", "prefill"}:  # rows of a pass over all tokens, whose tensors are declared
-        declared = saved_activations(ledger, architecture)
-        ledger = ledger if declared is None else with_operand_bytes(ledger, declared.operands)
+        operands = forward_record(architecture).operands
+        ledger = with_operand_bytes(ledger, {row.path: operands[row.path] for row in ledger.rows})
     return on_devices(ledger, run, sizes_of_spec(loaded, run, architecture))
 
 
