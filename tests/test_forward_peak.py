@@ -2,6 +2,7 @@
 
 import pytest
 
+import xfcost
 from specs import architecture_of, thinned
 from test_decoding import TWO, WITH_STATES
 from tiers import tiered_presets
@@ -49,3 +50,30 @@ def test_a_forward_pass(name, options):
 @pytest.mark.parametrize("name", [*dict.fromkeys([*DECODERS, *TWO, *WITH_STATES])])
 def test_a_decode_step(name):
     agree(name, mode="decode")
+
+
+def test_a_pass_by_hand(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        "name: s\ninput: {kind: tokens, vocabulary: 11, length: 10}\nembed: [{kind: token}]\n"
+        "stages: [{dim: 4, depth: 9, block: [{kind: mlp, hidden: 32}]}]\n",
+        encoding="utf-8",
+    )
+    # 10 numbers of tokens of 8 bytes; of 4·10 numbers of 4 bytes what enters the stage, the block and, normed, the MLP;
+    # its hidden layer of 32·10, before and after the activation
+    expected = 10 * 8 + 3 * (4 * 10 * 4) + 2 * (32 * 10 * 4)
+    ledger = xfcost.analyze(file, on="h100-sxm", dtype="float32", trace=False)
+    assert ledger.on.memory.activations == expected
+    assert ledger.on.memory.needed == ledger.on.memory.weights + expected
+
+
+def test_a_generation_holds_what_its_prompt_or_its_last_step_needs():
+    given = {"on": "h100-sxm", "attention": "eager", "dtype": "float32", "trace": False}
+    prompt = xfcost.analyze("gpt2", mode="prefill", N=20, **given).on.memory.activations
+    step = xfcost.analyze("gpt2", mode="decode", N=519, **given).on.memory.activations
+    short, long = (
+        xfcost.analyze("gpt2", mode="generate", N=tokens, new_tokens=500, **given).on.memory.activations
+        for tokens in (20, 1)
+    )
+    assert short == prompt > step
+    assert long == xfcost.analyze("gpt2", mode="decode", N=500, **given).on.memory.activations
