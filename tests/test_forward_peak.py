@@ -4,6 +4,7 @@ import pytest
 
 import xfcost
 from specs import architecture_of, thinned
+from strategies import same_rows
 from test_decoding import TWO, WITH_STATES
 from tiers import tiered_presets
 from xfcost.counting.model_record import forward_record
@@ -12,6 +13,7 @@ from xfcost.spec.load import preset_names
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.shared.private_torch import no_compiler
+from xfcost.torch_models.timing.rows import row_bytes
 
 FORWARD = {"eager": {}, "fused": {"attention": "fused", "dtype": "bfloat16", "batch": 2}}
 DECODERS = ("gpt2", "llama3-8b", "mistral-7b-sliding", "bloom-560m", "deepseek-v2", "t5-small")
@@ -50,6 +52,10 @@ def test_a_forward_pass(name, options):
 @pytest.mark.parametrize("name", [*dict.fromkeys([*DECODERS, *TWO, *WITH_STATES])])
 def test_a_decode_step(name):
     agree(name, mode="decode")
+    architecture = thinned(architecture_of(name, mode="decode", batch=2))
+    with no_compiler():
+        moved = row_bytes(build(architecture))
+    same_rows(forward_record(architecture).operands, moved, "bytes of operands")
 
 
 def test_a_pass_by_hand(tmp_path):
@@ -69,11 +75,15 @@ def test_a_pass_by_hand(tmp_path):
 
 def test_a_generation_holds_what_its_prompt_or_its_last_step_needs():
     given = {"on": "h100-sxm", "attention": "eager", "dtype": "float32", "trace": False}
+    given["settings"] = ["input.vocabulary=11"]
     prompt = xfcost.analyze("gpt2", mode="prefill", N=20, **given).on.memory.activations
     step = xfcost.analyze("gpt2", mode="decode", N=519, **given).on.memory.activations
     short, long = (
         xfcost.analyze("gpt2", mode="generate", N=tokens, new_tokens=500, **given).on.memory.activations
         for tokens in (20, 1)
     )
+    first, last = (
+        xfcost.analyze("gpt2", mode="decode", N=tokens, **given).on.memory.activations for tokens in (1, 500)
+    )
     assert short == prompt > step
-    assert long == xfcost.analyze("gpt2", mode="decode", N=500, **given).on.memory.activations
+    assert long == last > first

@@ -11,6 +11,7 @@ from xfcost.api.accounts import AccountOptions
 from xfcost.api.predictions import calibration_of
 from xfcost.api.systems import system_ledger
 from xfcost.counting.devices import device_reported
+from xfcost.counting.model_record import forward_record
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
@@ -138,9 +139,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
 def _with_bytes(ledger: Ledger, system: System, run: Run) -> Ledger:
     if not isinstance(system, SpecSystem):
         return ledger
-    from xfcost.torch_models.timing.rows import row_bytes_of
-
-    return with_operand_bytes(ledger, row_bytes_of(place(system.loaded, run)))
+    return with_operand_bytes(ledger, forward_record(place(system.loaded, run)).operands)
 
 
 def _measured_roofs(device: str, dtype: str, threads: int | None) -> Roofs:

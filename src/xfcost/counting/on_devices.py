@@ -184,7 +184,7 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     sizes, record = sizes_of_spec(loaded, run, architecture), forward_record(architecture)
     peak, mode = record.peak_bytes(), ledger.metadata.mode
     if mode in {"forward", "prefill"}:  # rows of a pass over all tokens
-        ledger = with_operand_bytes(ledger, {row.path: record.operands[row.path] for row in ledger.rows})
+        ledger = with_operand_bytes(ledger, record.operands)
     if mode == "generate" and run.new_tokens > 1:
         last = sizes.ledger(sizes.tokens + run.new_tokens - 1, "decode", sizes.batch)
         peak = max(peak, last.activations or 0)

@@ -431,10 +431,11 @@ class Tape(Operations):
         return [self.input(*shape, raw=False) for shape in shapes]
 
     def computed_before(self, compute: Callable[[], Any]) -> Any:
-        before, frees = len(self.rows), self._frees
-        self._frees = frees and not self.decodes
+        before, frees, record = len(self.rows), self._frees, self.record
+        if self.decodes:  # it takes no memory of the step's
+            self._frees, self.record = False, Record()
         given = compute()
-        self._frees = frees
+        self._frees, self.record = frees, record
         if self.decodes:
             for path in [*self.rows][before:]:
                 self.rows[path] = without_work(self.rows[path])
@@ -445,6 +446,7 @@ class Tape(Operations):
         if self.decodes:
             elements = sum(one.numel() for one in given) // self.batch
             self.rows[name] = Operation(path=name, title=title, cache=Cached(elements, cross_attention=True))
+            self.record.operands[self.prefix + name] += sum(map(self._bytes, given))
         return given
 
     def started(self, name: str, first: Sequence[Any]) -> Sequence[Symbolic]:
@@ -504,8 +506,10 @@ class Tape(Operations):
         steps = 1 if self._steps is None else self._steps
         self.save_storages(path, now.saves)
         seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
-        each = sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
-        self.record.operands[path] += each * steps
+        self.record.operands[path] += sum(map(self._bytes, seen.values())) * steps
+
+    def _bytes(self, x: Symbolic) -> Number:
+        return x.numel() * width_of(x.storage.type, self.element)
 
     def save_storages(self, path: str, tensors: Iterable[Symbolic]) -> None:
         """Autograd saves the storages of these in a row, where it has not saved them before."""
