@@ -73,6 +73,21 @@ def test_a_pass_by_hand(tmp_path):
     assert ledger.on.memory.needed == ledger.on.memory.weights + expected
 
 
+def test_what_enters_a_stage_is_freed_by_hand(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        "name: s\ninput: {kind: tokens, vocabulary: 11, length: 10}\nembed: [{kind: token}]\n"
+        "stages:\n  - {dim: 4, depth: 1, block: [{kind: mlp, hidden: 4}]}\n"
+        "  - {dim: 8, enter: [{kind: conv, size: 1}], "
+        "blocks: [[{kind: mlp, hidden: 32}], [{kind: mlp, hidden: 64}]]}\n",
+        encoding="utf-8",
+    )
+    # the input, what the first stage has left, what enters the last block, also normed, and its hidden layer
+    expected = 10 * 8 + 4 * 10 * 4 + 2 * (8 * 10 * 4) + 2 * (64 * 10 * 4)
+    ledger = xfcost.analyze(file, on="h100-sxm", dtype="float32", trace=False)
+    assert ledger.on.memory.activations == expected
+
+
 def test_a_generation_holds_what_its_prompt_or_its_last_step_needs():
     given = {"on": "h100-sxm", "attention": "eager", "dtype": "float32", "trace": False}
     given["settings"] = ["input.vocabulary=11"]

@@ -200,8 +200,7 @@ class _ModelRun:
         self.tape.record = self.total
         return first, second
 
-    def _block(self, block: Block, entering: Symbolic, memory: Symbolic | None) -> Symbolic:
-        x = entering
+    def _block(self, block: Block, x: Symbolic, memory: Symbolic | None) -> Symbolic:
         for part in block.parts:
             x = self._part(part, x, *_memory(part, memory))
         return x
