@@ -17,6 +17,8 @@ from xfcost.torch_models.timing.rows import row_bytes
 
 FORWARD = {"eager": {}, "fused": {"attention": "fused", "dtype": "bfloat16", "batch": 2}}
 DECODERS = ("gpt2", "llama3-8b", "mistral-7b-sliding", "bloom-560m", "deepseek-v2", "t5-small")
+# Of its steps each runs.
+FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 # Under a recorder, torch adds a bias to a copy of a product that it otherwise overwrites: of inputs that are no rows.
 BIAS_ON_A_COPY = ("gmlp-", "hyenadna-")
 # Tables with a number for each copy of a token and each expert, from which the places of tokens are worked out.
@@ -33,7 +35,7 @@ def of_torch(architecture: Architecture) -> int:
 
 
 def agree(name: str, **options: object) -> None:
-    architecture = thinned(architecture_of(name, **options))
+    architecture = thinned(architecture_of(name, **options, **FEW_STEPS.get(name, {})))
     ours, theirs = forward_record(architecture).peak_bytes(), of_torch(architecture)
     if name.startswith(OF_EXPERTS):
         assert (1 - PLACES) * theirs <= ours <= theirs

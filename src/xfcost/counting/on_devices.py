@@ -311,7 +311,7 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
         plan = msgspec.structs.replace(given, tensor=tensor)
         one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads, run.batch)
         held = one.need(ledger)
-        each = ceil_div(held.cache + held.attention, sizes.batch)
+        each = ceil_div(held.cache + held.alive, sizes.batch)
         samples = ((held.available or 0) - held.weights) // each if each else run.batch
         if samples > 0:
             replicas = max(ceil_div(run.batch, samples), ceil_div(on.count if run.parallelism else 1, one.devices))
