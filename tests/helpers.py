@@ -34,6 +34,11 @@ def report_text(found, form="table", *by, **how):
     return import_module(f"xfcost.report.{module}").document(found, *by, **how).text(form)
 
 
+def found_memory(need):
+    """What `find` has of the memory of a run on devices: of activations the attention matrices alone."""
+    return need.weights + need.cache + need.attention
+
+
 def words_of(*words):
     """The command line of `xfcost WORDS`."""
     return [sys.executable, "-m", "xfcost", *map(str, words)]

@@ -342,15 +342,16 @@ def test_bytes_of_rows_are_those_of_the_real_model(name, attention):
     from xfcost.ledger.join import with_operand_bytes
     from xfcost.spec.load import load
     from xfcost.spec.placement import place
-    from xfcost.torch_models.timing.rows import row_bytes_of
+    from xfcost.torch_models.build import build
+    from xfcost.torch_models.timing.rows import row_bytes
 
     options = {"N": 96, "batch": 2, "dtype": "float32", "attention": attention}
     run = make_run(**options, on="a100-sxm-80")
     ledger = xfcost.analyze(name, **options, on="a100-sxm-80", trace=False)
     plain = xfcost.analyze(name, **options, trace=False)
-    real = with_operand_bytes(plain, row_bytes_of(place(load(name), run)))
+    real = with_operand_bytes(plain, row_bytes(build(place(load(name), run))))
     both = [(ours, theirs) for ours, theirs in zip(ledger.rows, real.rows, strict=True) if not ours.only_moves]
-    assert {one.path: one.operand_bytes or None for one, _ in both} == {one.path: one.operand_bytes for _, one in both}
+    assert {one.path: one.operand_bytes for one, _ in both} == {one.path: one.operand_bytes for _, one in both}
     assert sum(one.operand_bytes is not None for one, _ in both) > 10
 
 

@@ -13,6 +13,7 @@ from xfcost.api import roofline as api
 from xfcost.api.runs import make_run
 from xfcost.cli import app
 from xfcost.counting.forward import count
+from xfcost.counting.model_record import forward_record
 from xfcost.ledger.calibration import Baseline
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.ledger import Ledger
@@ -146,10 +147,8 @@ def test_predicted_seconds_make_the_points_where_nothing_was_timed():
 
 def bytes_of(spec, **options):
     """Bytes of the rows of one forward, by the end of their path."""
-    from xfcost.torch_models.timing.rows import row_bytes_of
-
     architecture = place(load(spec, ["stages.0.depth=1"]), make_run(**options))
-    ledger = with_operand_bytes(count(architecture), row_bytes_of(architecture))
+    ledger = with_operand_bytes(count(architecture), forward_record(architecture).operands)
     return {row.path.rpartition(".")[2]: row.operand_bytes for row in ledger.rows}
 
 

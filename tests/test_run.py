@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from xfcost.ledger.record import SavedStorage
 from xfcost.torch_models.accounts import chains
 from xfcost.torch_models.running.by_row import trained
 from xfcost.torch_models.running.prediction_calls import calls_of, in_all_steps
-from xfcost.torch_models.running.record import NodeOwners, RecordedCall, RunRecord, SavedStorage, TensorRecord
+from xfcost.torch_models.running.record import NodeOwners, RecordedCall, RunRecord, TensorRecord
 from xfcost.torch_models.running.recorder import Recorder
 
 CODE = compile("", "model.py", "exec")

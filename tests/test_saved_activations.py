@@ -15,7 +15,7 @@ from specs import architecture_of, thinned
 from strategies import as_yaml, examples, same_rows, spec_of
 from tiers import covering_presets, of_presets, tiered_examples
 from xfcost.counting.forward import count
-from xfcost.counting.saved_activations import saved_activations
+from xfcost.counting.model_record import training_record
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.sliding import GlobalLocal
@@ -54,9 +54,11 @@ def of_torch(architecture: Architecture) -> Bytes:
 
 
 def declared(architecture: Architecture) -> Bytes:
-    found = saved_activations(count(architecture, orders=False), architecture)
+    found, rows = training_record(architecture), count(architecture, orders=False).rows
     assert found is not None
-    return Bytes(found.saved, found.operands, sum(found.saved.values()))
+    saved = found.saved_by_module()
+    each = ({row.path: bytes_[row.path] for row in rows} for bytes_ in (saved, found.operands))
+    return Bytes(*each, saved.total())
 
 
 OPTIONS = [
@@ -339,4 +341,4 @@ def test_states_of_a_reversible_stage_are_not_followed(tmp_path):
     file = tmp_path / "spec.yaml"
     file.write_text(spec, encoding="utf-8")
     architecture = place(load(str(file)), Run(mode="train"))
-    assert saved_activations(count(architecture, orders=False), architecture) is None
+    assert training_record(architecture) is None

@@ -12,6 +12,7 @@ from xfcost.api.options import RooflineOptions, takes
 from xfcost.api.runs import make_run, refuse, run_options, timing_plan
 from xfcost.api.systems import mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
 from xfcost.counting.devices import device_reported
+from xfcost.counting.model_record import forward_record
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, any_of
@@ -178,9 +179,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
 def _with_bytes(ledger: Ledger, system: System, run: Run) -> Ledger:
     if system.loaded is None:
         return ledger
-    from xfcost.torch_models.timing.rows import row_bytes_of
-
-    return with_operand_bytes(ledger, row_bytes_of(place(system.loaded, run)))
+    return with_operand_bytes(ledger, forward_record(place(system.loaded, run)).operands)
 
 
 def _measured_roofs(device: str, dtype: str, threads: int | None) -> Roofs:

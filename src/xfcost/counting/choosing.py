@@ -83,6 +83,7 @@ def at_batch(single: Ledger, batch: int) -> Ledger:
         metadata=msgspec.structs.replace(single.metadata, batch=batch),
         rows=tuple(batched(row, batch) for row in single.rows),
         cache=single.cache and single.cache.times(batch),
+        activations=None if single.activations is None else single.activations * batch,
     )
 
 

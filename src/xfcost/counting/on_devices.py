@@ -15,8 +15,8 @@ import msgspec
 
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
+from xfcost.counting.model_record import forward_record
 from xfcost.counting.parallel import Shares, heads_of, most_experts
-from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.device import DeviceGroup
@@ -43,6 +43,7 @@ def memory_need(ledger: Ledger, available: int | None, shares: Shares | None = N
         weights=ledger.held_bytes,
         cache=cache_bytes(ledger),
         attention=ledger.attention_memory()["peak"],
+        activations=ledger.activations,
         available=available,
     )
 
@@ -94,7 +95,7 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
 
 def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
     """The most samples that fit; None where nothing grows with them, or no memory is known."""
-    each = (need.cache + need.attention) // sizes.batch  # as many times larger as the batch
+    each = (need.cache + need.alive) // sizes.batch  # as many times larger as the batch
     if need.available is None or not each:
         return None
     replicas = 1 if sizes.shares is None else sizes.shares.replicas
@@ -180,17 +181,23 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     """
     if run.on is None or run.mode == "train":
         return ledger
-    if ledger.metadata.mode in {"forward", "prefill"}:  # rows of a pass over all tokens, whose tensors are declared
-        declared = saved_activations(ledger, architecture)
-        ledger = ledger if declared is None else with_operand_bytes(ledger, declared.operands)
-    return on_devices(ledger, run, sizes_of_spec(loaded, run, architecture))
+    sizes, record = sizes_of_spec(loaded, run, architecture), forward_record(architecture)
+    peak, mode = record.peak_bytes(), ledger.metadata.mode
+    if mode in {"forward", "prefill"}:  # rows of a pass over all tokens
+        ledger = with_operand_bytes(ledger, record.operands)
+    if mode == "generate" and run.new_tokens > 1:
+        last = sizes.ledger(sizes.tokens + run.new_tokens - 1, "decode", sizes.batch)
+        peak = max(peak, last.activations or 0)
+    return on_devices(msgspec.structs.replace(ledger, activations=peak), run, sizes)
 
 
 def sizes_of_spec(loaded: Loaded, run: Run, architecture: Architecture) -> SizedRun:
     """The run of a spec at other N, modes and batches, each counted."""
 
     def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
-        return count(place(loaded, run_at(tokens, architecture, run._replace(batch=batch), mode)), orders=False)
+        placed = place(loaded, run_at(tokens, architecture, run._replace(batch=batch), mode))
+        ledger = count(placed, orders=False)
+        return msgspec.structs.replace(ledger, activations=forward_record(placed).peak_bytes())
 
     tokens: int = architecture.streams[-1].grid.tokens
     heads = partial(heads_of, architecture)
@@ -303,7 +310,7 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
         plan = msgspec.structs.replace(given, tensor=tensor)
         one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads, run.batch)
         held = one.need(ledger)
-        each = ceil_div(held.cache + held.attention, sizes.batch)
+        each = ceil_div(held.cache + held.alive, sizes.batch)
         samples = ((held.available or 0) - held.weights) // each if each else run.batch
         if samples > 0:
             replicas = max(ceil_div(run.batch, samples), ceil_div(on.count if run.parallelism else 1, one.devices))

@@ -215,6 +215,7 @@ class Shares(NamedTuple):
             weights=ceil(weights),
             cache=ceil(self.cache_bytes(ledger) / (t * p)),
             attention=ceil_div(ledger.attention_memory()["peak"], t),
+            activations=ledger.activations if self.devices == self.plan.expert == 1 else None,
             available=self.on.device.memory_bytes,
             of_each=True,
         )

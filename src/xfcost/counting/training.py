@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from xfcost.counting.distributed import check_mesh, loss_logits_bytes, recomputed_macs, step_batch
-from xfcost.counting.saved_activations import saved_activations
+from xfcost.counting.model_record import training_record
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
 from xfcost.ledger.accounts import TrainingFigures
@@ -72,14 +72,14 @@ def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
 
 def with_closed_activations(ledger: Ledger, architecture: Architecture) -> Ledger:
     """`ledger` with the saved activations of every row in closed form, where all rows declare their tensors."""
-    found = saved_activations(ledger, architecture)
-    if found is None:
+    record = training_record(architecture)
+    if record is None:
         return ledger
+    saved, masks_saved = record.saved_by_module(), record.masks_by_module()
 
     def known(row: Operation) -> Operation:
         figures = row.training or TrainingFigures()
-        kept, masks = found.saved[row.path], found.masks[row.path]
-        figures = msgspec.structs.replace(figures, kept_bytes=kept, kept_masks=masks)
+        figures = msgspec.structs.replace(figures, kept_bytes=saved[row.path], kept_masks=masks_saved[row.path])
         return msgspec.structs.replace(row, training=figures)
 
     return msgspec.structs.replace(ledger, rows=tuple(map(known, ledger.rows)))

@@ -65,6 +65,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How the running model mixes tokens, with a trace or `--probe`."""
     prediction: Prediction | None = None
     """The seconds predicted from a calibration, with `--predict`."""
+    activations: int | None = None
+    """Bytes of the most activations that are alive at once in its pass; None where nobody asks, or knows."""
     on: OnDevices | None = None
     """The run on given devices, with `--on`."""
     choices: tuple[DeviceChoice, ...] = ()

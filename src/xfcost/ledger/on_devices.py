@@ -111,7 +111,10 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     cache: int
     """KV cache and recurrent state, at their largest."""
     attention: int
-    """The most attention matrices that are alive at once; other activations are not included."""
+    """The most attention matrices that are alive at once."""
+    activations: int | None = None
+    """The most activations that are alive at once, attention matrices among them; None where these alone are known: of
+    a module, and of devices that divide the model as given."""
     available: int | None
     """Of all devices together; None where no figure is known."""
     of_each: bool = False
@@ -130,7 +133,12 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def needed(self) -> int:
         """All parts."""
-        return self.weights + self.cache + self.attention
+        return self.weights + self.cache + self.alive
+
+    @property
+    def alive(self) -> int:
+        """Activations, or attention matrices where these alone are known."""
+        return self.attention if self.activations is None else self.activations
 
     @property
     def spare(self) -> int | None:

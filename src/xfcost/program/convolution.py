@@ -96,7 +96,7 @@ class GridNorm(NamedTuple):
         weights = t.weight(width), t.weight(width)
         t.note(title="Batch norm")
         y = t.call("aten::_native_batch_norm_legit_no_training", (x, *weights), x.shape, like=x)
-        t.save(y, x, t.made((width, 2), *weights, type_="statistic"))
+        t.save(y, x, *([t.made((width, 2), *weights, type_="statistic")] if y.learns else []))
         return y
 
 
@@ -115,7 +115,7 @@ class Window(NamedTuple):
         held = (self.taps - 1) * self.dilation
         t.note(title="Last inputs of the convolution, and the new one", cache=Cached(held * width, recurrent=True))
         past = t.weight(batch, held, width, learns=False)
-        slots = t.arange(self.taps - 1, x)
+        slots = t.held(self.taps - 1, type_="int64")
         taps = t.call("aten::index_select", (past, 1, slots), (batch, self.taps - 1, width))
         t.call("aten::index_copy_", (past, 1, slots, x), past.shape)
         return t.cat([taps, x], 1)

@@ -14,6 +14,7 @@ from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
+from xfcost.program.symbolic import contiguous_strides
 
 if TYPE_CHECKING:
     from xfcost.program.symbolic import Symbolic
@@ -103,7 +104,7 @@ class Norm(NamedTuple):
     def _batch_norm(t: Tape, x: Symbolic, *weights: Symbolic) -> Symbolic:
         flat, width = x.flatten(0, -2), x.shape[-1]
         y = t.call("aten::_native_batch_norm_legit_no_training", (flat, *weights), flat.shape, like=flat)
-        t.save(y, flat, t.made((width, 2), *weights, type_="statistic"))
+        t.save(y, flat, *([t.made((width, 2), *weights, type_="statistic")] if y.learns else []))
         return y.reshape(*x.shape)
 
     @staticmethod
@@ -193,7 +194,8 @@ class FusedAttention(NamedTuple):
         like = q
         if v.shape[-1] != q.shape[-1]:  # another kernel, which writes token by token
             batch, heads, tokens, _ = q.shape
-            like = t.made((batch, tokens, heads, v.shape[-1]), q).transpose(1, 2)
+            shape = (batch, tokens, heads, v.shape[-1])
+            like = q.view_of(shape, contiguous_strides(shape)).transpose(1, 2)
         y = t.call("aten::scaled_dot_product_attention", args, (*q.shape[:-1], v.shape[-1]), like=like)
         entries = prod(q.shape[:-1]) * k.shape[-2]
         t.gradient(y, entries * (3 * q.shape[-1] + 2 * v.shape[-1]))

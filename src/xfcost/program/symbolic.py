@@ -118,6 +118,20 @@ class Storage:
         """Does each step of a loop over the tokens make one?"""
 
 
+class LiveStorage(Storage):
+    """Memory that is there from when a tensor is made until no tensor is left that shares it."""
+
+    __slots__ = ("changes", "nbytes", "number")
+
+    def __init__(self, elements: Number, type_: Type, nbytes: int, changes: list[tuple[int, int]]) -> None:
+        super().__init__(elements, type_)
+        self.nbytes, self.changes, self.number = nbytes, changes, len(changes)
+        changes.append((self.number, nbytes))
+
+    def __del__(self) -> None:
+        self.changes.append((self.number, -self.nbytes))
+
+
 def contiguous_strides(shape: Shape) -> Shape:
     """The strides of a tensor that lies in memory in the order of its axes."""
     strides, step = [], 1

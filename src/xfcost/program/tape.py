@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, partialmethod
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from weakref import ref
 
 import msgspec
@@ -20,12 +20,23 @@ from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import WeightMatrix
+from xfcost.ledger.record import Record, SavedStorage
 from xfcost.ledger.tensors import Type, width_of
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import Leaf, Worked
 from xfcost.program.loops import LOOPS
 from xfcost.program.operations import Operations
-from xfcost.program.symbolic import Origin, Shape, Storage, Symbolic, broadcast, contiguous_strides, lettered
+from xfcost.program.symbolic import (
+    LiveStorage,
+    Origin,
+    Shape,
+    Storage,
+    Symbolic,
+    broadcast,
+    contiguous_strides,
+    lettered,
+    view_strides,
+)
 from xfcost.program.titles import TITLES
 
 # What an element-wise operation saves: its input or its output. The others save nothing but factors.
@@ -34,17 +45,6 @@ _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "rsqrt", "so
 _WHOLE: Final = frozenset({"int64", "bool"})
 _QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
-
-
-class RowBytes(NamedTuple):
-    """Bytes by the path of a row."""
-
-    saved: Counter[str]
-    """What autograd saves; a storage counts where it is saved first."""
-    operands: Counter[str]
-    """The tensors that enter and leave the leaves of a row, each once in a call."""
-    masks: Counter[str]
-    """Those of the saved bytes that are masks, the same for all samples and heads."""
 
 
 @dataclass(slots=True)
@@ -67,17 +67,22 @@ class Tape(Operations):
         batch: samples; rows are those of one.
         element: bytes of an element of the model's dtype, where memory is asked for.
         decodes: run a decode step.
+        gradients: autograd saves what it needs; without, tensors are freed as soon as nobody holds them.
     """
 
-    def __init__(self, *, batch: int = 1, element: int | None = None, decodes: bool = False) -> None:
-        self.batch, self.decodes = batch, decodes
+    def __init__(
+        self, *, batch: int = 1, element: int | None = None, decodes: bool = False, gradients: bool = True
+    ) -> None:  # fmt: skip
+        self.batch, self.decodes, self.gradients = batch, decodes, gradients
         self.titles: Mapping[str, str] = {}
         """Titles of the component that runs; they come before those of `titles.py`."""
         self.follows_memory, self.element = element is not None, element or 4
         self.rows: dict[str, Operation] = {}
         self.prefix = ""
         """Of the paths of rows: the component's own."""
-        self.bytes = RowBytes(Counter(), Counter(), Counter())
+        self.record = Record()
+        """Of memory, where that is asked for."""
+        self._frees = self.follows_memory and not gradients
         self._now: _Call | None = None
         self._gradients: dict[str, list[tuple[Origin | None, Number]]] = defaultdict(list)
         """By the path of a row, as `_Call` has them."""
@@ -97,7 +102,13 @@ class Tape(Operations):
     def input(self, *shape: Number, type_: Type = "model", learns: bool = True, raw: bool = True) -> Symbolic:
         """What comes into the component, (B, …)."""
         whole = (self.batch, *shape)
-        return Symbolic(self, whole, Storage(prod(whole), type_), learns=learns, raw=raw)
+        return Symbolic(self, whole, self.storage(prod(whole), type_), learns=learns and self.gradients, raw=raw)
+
+    def storage(self, elements: Number, type_: Type = "model", origin: Origin | None = None) -> Storage:
+        """New memory for so many elements."""
+        if not self._frees:
+            return Storage(elements, type_, origin=origin)
+        return LiveStorage(elements, type_, elements * width_of(type_, self.element), self.record.changes)
 
     def weight(self, *shape: Number, learns: bool = True, shared: str | None = None) -> Symbolic:
         """A parameter of the leaf that runs, a buffer, or a table that the whole model shares by its name."""
@@ -105,7 +116,7 @@ class Tape(Operations):
             self.note(shared=shared)
         elif learns:
             self.now.params += prod(shape)
-        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=learns, once=True)
+        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=learns and self.gradients, once=True)
 
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
@@ -122,7 +133,7 @@ class Tape(Operations):
 
     def past(self, *shape: Number) -> Symbolic:
         """What earlier steps left, (B, …)."""
-        return Symbolic(self, shape, Storage(prod(shape), held=True))
+        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=self.gradients)
 
     def steps(self, count: Number) -> Iterator[int]:
         """The numbers of the steps of a loop; where only costs are asked for, one step stands for all of them."""
@@ -145,7 +156,7 @@ class Tape(Operations):
         origin = Origin(learned) if learns else None
         if not self.follows_memory:
             return Symbolic(self, shape, Storage(0, type_, origin=origin), learns=learns, once=once, raw=raw)
-        storage = Storage(prod(shape) * self._alike, type_, origin=origin)
+        storage = self.storage(prod(shape) * self._alike, type_, origin)
         storage.of_step = self._steps is not None
         strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
         return Symbolic(self, shape, storage, strides, learns=learns, once=once, raw=raw)
@@ -173,7 +184,9 @@ class Tape(Operations):
     ) -> Symbolic:  # fmt: skip
         """One operation of torch by its name, with the costs of the table; `factors` are those of a contraction."""
         tensors = [one for one in args if isinstance(one, Symbolic)]
-        result, now = self.made(shape, *tensors, like=like, type_=type_), self.now
+        in_place = operation.endswith("_")
+        result = tensors[0] if in_place else self.made(shape, *tensors, like=like, type_=type_)
+        now = self.now
         costs = None if operation in FREE else COSTS[operation](args, result)
         for quantity, amount in (costs or {}).items():
             now.costs[quantity] += amount
@@ -226,7 +239,7 @@ class Tape(Operations):
         return self.call(f"aten::{work}", (x,), shape, type_=type_)
 
     def arange(self, count: Number, like: Symbolic) -> Symbolic:
-        return Symbolic(self, (count,), Storage(count, "int64"), learns=False, once=True)
+        return Symbolic(self, (count,), self.storage(count, "int64"), learns=False, once=True)
 
     def eq(self, x: Symbolic, y: Symbolic | float) -> Symbolic:
         shape = broadcast(x.shape, y.shape) if isinstance(y, Symbolic) else x.shape
@@ -254,7 +267,7 @@ class Tape(Operations):
 
     def later(self, x: Symbolic, past: Number = 0) -> Symbolic:
         """A mask that every pass makes."""
-        return Symbolic(self, x.shape[-2:], Storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
+        return Symbolic(self, x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
         return self.save(self.call("aten::index", (table, index), (*index.shape, table.shape[-1])), index)
@@ -266,7 +279,8 @@ class Tape(Operations):
         outputs, inputs = weight.shape
         self.note(weight_matrices=(WeightMatrix(inputs, outputs),))
         y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
-        self.save(y, x.reshape(-1, inputs))
+        if not (self._frees and _is_spread(x)):
+            self.save(y, x.reshape(-1, inputs))
         return y
 
     def solved(self, system: Symbolic, x: Symbolic) -> Symbolic:
@@ -313,7 +327,7 @@ class Tape(Operations):
         return y
 
     def zeros(self, *shape: Number, like: Any = None, type_: Type = "model") -> Symbolic:
-        return Symbolic(self, shape, Storage(prod(shape), type_), learns=False)
+        return Symbolic(self, shape, self.storage(prod(shape), type_), learns=False)
 
     ones = zeros
 
@@ -414,9 +428,9 @@ class Tape(Operations):
 
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""
-        if a.ndim == 2 < b.ndim:  # noqa: PLR2004 - as torch folds a matrix times many
+        if a.ndim == 2 < b.ndim and not self._frees:  # noqa: PLR2004 - as torch folds a matrix times many
             return self.product(b.mT, a.mT).mT.contiguous()
-        if b.ndim == 2 < a.ndim:  # noqa: PLR2004
+        if b.ndim == 2 < a.ndim and not (self._frees and _is_spread(a)):  # noqa: PLR2004
             merged, shape = [a.reshape(-1, a.shape[-1]), b], (*a.shape[:-1], b.shape[-1])
         else:
             batch = broadcast(a.shape[:-2], b.shape[:-2])
@@ -465,8 +479,11 @@ class Tape(Operations):
         return [self.input(*shape, raw=False) for shape in shapes]
 
     def computed_before(self, compute: Callable[[], Any]) -> Any:
-        before = len(self.rows)
+        before, frees, record = len(self.rows), self._frees, self.record
+        if self.decodes:  # it takes no memory of the step's
+            self._frees, self.record = False, Record()
         given = compute()
+        self._frees, self.record = frees, record
         if self.decodes:
             for path in [*self.rows][before:]:
                 self.rows[path] = without_work(self.rows[path])
@@ -478,6 +495,7 @@ class Tape(Operations):
         if self.decodes:
             elements = sum(one.numel() for one in given) // self.batch
             self.rows[name] = Operation(path=name, title=title, cache=Cached(elements, cross_attention=True))
+            self.record.operands[self.prefix + name] += sum(map(self._bytes, given))
         return given
 
     def started(self, name: str, first: Sequence[Any]) -> Sequence[Symbolic]:
@@ -584,8 +602,10 @@ class Tape(Operations):
         steps = 1 if self._steps is None else self._steps
         self.save_storages(path, now.saves)
         seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
-        each = sum(one.numel() * width_of(one.storage.type, self.element) for one in seen.values())
-        self.bytes.operands[path] += each * steps
+        self.record.operands[path] += sum(map(self._bytes, seen.values())) * steps
+
+    def _bytes(self, x: Symbolic) -> Number:
+        return x.numel() * width_of(x.storage.type, self.element)
 
     def save_storages(self, path: str, tensors: Iterable[Symbolic]) -> None:
         """Autograd saves the storages of these in a row, where it has not saved them before."""
@@ -595,8 +615,13 @@ class Tape(Operations):
                 each = one.storage.elements * width_of(one.storage.type, self.element)
                 if one.storage.of_step and self._steps is not None:
                     each *= self._steps
-                self.bytes.saved[path] += each
-                self.bytes.masks[path] += each if one.once and one.storage.type == "bool" else 0
+                is_mask = one.once and one.storage.type == "bool"
+                self.record.saved.append(SavedStorage(None, each, path, is_mask=is_mask))
+
+
+def _is_spread(x: Symbolic) -> bool:
+    """Would its rows have to be copied to lie beside each other? Where no gradient is asked for, torch avoids that."""
+    return view_strides(x.shape, x.strides, (prod(x.shape[:-1]), x.shape[-1])) is None
 
 
 def _in_order_of(like: Symbolic, shape: Shape) -> Shape:

@@ -300,11 +300,13 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
 
 
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
-    """`memory: weights 131.4 GiB + KV cache 156.2 GiB; without other activations`."""
-    parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
+    """`memory: weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
+    alive = "attention matrices" if need.activations is None else "activations"
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, alive: need.alive}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
     each = " on the device that needs most" if need.of_each else ""
-    return line(f"{words}{each}; without other activations", head="memory: ")
+    others = "; without other activations" if need.activations is None else ""
+    return line(f"{words}{each}{others}", head="memory: ")
 
 
 def _sharing(plan: Parallelism, on: DeviceGroup) -> str:

@@ -170,8 +170,8 @@ def trained(run: RunRecord, leaves: set[str]) -> Trained:
         else:
             inside = leaf.get(call.module) if call.phase == "again" else None
             found.backward[inside or leaf.get(makers.owner(call.node) or "", "")] += macs
-    for one in run.first_saved():
-        found.saved[leaf.get(one.module, "")] += one.nbytes
+    for name, nbytes in run.saved_by_module().items():
+        found.saved[leaf.get(name, "")] += nbytes
     return found
 
 

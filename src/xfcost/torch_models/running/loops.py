@@ -16,8 +16,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from xfcost.formulas.contractions import Costs
+from xfcost.ledger.record import SavedStorage
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
-from xfcost.torch_models.running.record import SavedStorage
 from xfcost.torch_models.shared.experts import evenly, grouped_linear
 from xfcost.torch_models.shared.private_torch import disable_current_modes, next_node, pytree
 

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import prod
 from typing import Any, Final, Literal, NamedTuple
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.contractions import Costs
+from xfcost.ledger.record import Record
 
 Phase = Literal["forward", "backward", "again"]
 """`again`: a forward that a backward pass runs again, as checkpointing and reversible residuals do."""
@@ -122,28 +122,11 @@ class RecordedCall:
     """Of a loop over tokens that ran a few of its steps: the calls of all steps, for a prediction."""
 
 
-class SavedStorage(NamedTuple):
-    """Memory that autograd saves for the backward pass."""
-
-    storage: int | None
-    """Its number; None where a few steps of a loop stand for many."""
-    nbytes: int
-    module: str
-    """The running module."""
-    newest_node: int
-    """The node that saves it: the one that was made last."""
-
-
 @dataclass(slots=True)
-class RunRecord:
+class RunRecord(Record):
     """The record of one run."""
 
     calls: list[RecordedCall] = field(default_factory=list)
-    saved: list[SavedStorage] = field(default_factory=list)
-    weights: set[int | None] = field(default_factory=set)
-    """Storages of parameters and buffers."""
-    changes: list[tuple[int, int]] = field(default_factory=list)
-    """Storages and their bytes, in the order in which they were made and, with bytes below 0, freed."""
     modules: Counter[str] = field(default_factory=Counter)
     """How often each module was called."""
     missing: Counter[str] = field(default_factory=Counter)
@@ -175,19 +158,6 @@ class RunRecord:
             if call.phase != "backward":
                 owners.own(call.next_node, call.module, has_costs=True)
         return owners
-
-    def peak_bytes(self) -> int:
-        """The most bytes of live storages at once."""
-        return max(accumulate(nbytes for _, nbytes in self.changes), default=0)
-
-    def first_saved(self) -> Iterator[SavedStorage]:
-        """What is saved, each storage where it is saved first; parameters and buffers left out."""
-        seen = set(self.weights)
-        for one in self.saved:
-            if one.storage is None or one.storage not in seen:
-                yield one
-            if one.storage is not None:
-                seen.add(one.storage)
 
 
 class NodeOwners:

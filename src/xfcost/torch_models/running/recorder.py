@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from xfcost.formulas.contractions import Costs
+from xfcost.ledger.record import SavedStorage
 from xfcost.torch_models.running.costs import (
     COMPLETE,
     OUTER,
@@ -49,7 +50,6 @@ from xfcost.torch_models.running.record import (
     Place,
     RecordedCall,
     RunRecord,
-    SavedStorage,
     TensorRecord,
     marked,
 )

@@ -8,7 +8,7 @@ stand between the small calls of a loop, which would take twice as long.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import count as count_from
@@ -29,7 +29,7 @@ from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.running.record import NodeOwners
 from xfcost.torch_models.running.recorder import Recorder, strided_parts
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.shared.private_torch import next_node, no_compiler, node_number, pytree, storage_identity
+from xfcost.torch_models.shared.private_torch import next_node, node_number, pytree, storage_identity
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.timing.kernels import RowSeconds, kernels_of, launched_by
 
@@ -161,12 +161,6 @@ def row_bytes(live: BuiltModel, run: Callable[[], object] | None = None) -> dict
     return dict(found)
 
 
-def row_bytes_of(architecture: Architecture) -> dict[str, int]:
-    """The same of a model that is built for it, on `meta`."""
-    with no_compiler():
-        return row_bytes(build(architecture))
-
-
 def tensor_bytes(values: Any) -> int:
     """Bytes of all elements of the tensors in a structure, of each tensor once."""
     tensors = {id(one): one for one in pytree.tree_iter(values) if isinstance(one, Tensor)}
@@ -189,7 +183,7 @@ def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]
     return {path: tensor_bytes(list(leaf.parameters())) for path, leaf in leaves(live) if path not in found} | found
 
 
-def generation_bytes(prefill: dict[str, int], step: Architecture, positions: Sequence[int]) -> dict[str, int]:
+def generation_bytes(prefill: Mapping[str, int], step: Architecture, positions: Sequence[int]) -> dict[str, int]:
     """Bytes of each row of a generation: `prefill`'s, and those of all decode steps.
 
     Those of decode steps have the weights too, but for one step's of rows that say which they read. There are none

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import torch
 
+from xfcost.counting.model_record import forward_record
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
@@ -37,7 +38,6 @@ from xfcost.torch_models.timing.kernels import RowSeconds, replayed
 from xfcost.torch_models.timing.rows import (
     generation_bytes,
     kernel_seconds,
-    row_bytes,
     row_seconds,
     training_bytes,
 )
@@ -229,7 +229,7 @@ class SystemOnDevice:
         self.system, self.what = system, "one forward"
         self.name, self.dtype = system.ledger.metadata.name, system.ledger.metadata.dtype
         self.predicted: int | None
-        self.row_bytes: dict[str, int]
+        self.row_bytes: Mapping[str, int]
         """Of inputs and outputs, over all blocks, without the weights that a forward reads; in decode steps of a
         generation with them."""
         with within_torch(system.ledger), no_compiler():
@@ -240,7 +240,7 @@ class SystemOnDevice:
                 self.row_bytes = training_bytes(system.architecture, optimizer)
             else:
                 self.predicted = peak_bytes(live.model, live.inputs)
-                self.row_bytes = row_bytes(live)
+                self.row_bytes = forward_record(system.architecture).operands
             self.needed = bytes_to_run(self.predicted, device)
             if system.step is not None and system.ledger.generation is not None:
                 step = build(system.step)

@@ -1,0 +1,106 @@
+"""The peak of activations without torch, of a pass and of a decode step: that of the real model, to the byte."""
+
+import pytest
+
+import xfcost
+from specs import architecture_of, thinned
+from strategies import same_rows
+from test_decoding import TWO, WITH_STATES
+from tiers import tiered_presets
+from xfcost.counting.model_record import forward_record
+from xfcost.spec.architecture import Architecture
+from xfcost.spec.load import preset_names
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.peak import peak_bytes
+from xfcost.torch_models.shared.private_torch import no_compiler
+from xfcost.torch_models.timing.rows import row_bytes
+
+FORWARD = {"eager": {}, "fused": {"attention": "fused", "dtype": "bfloat16", "batch": 2}}
+DECODERS = ("gpt2", "llama3-8b", "mistral-7b-sliding", "bloom-560m", "deepseek-v2", "t5-small")
+# Of its steps each runs.
+FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
+# Under a recorder, torch adds a bias to a copy of a product that it otherwise overwrites: of inputs that are no rows.
+BIAS_ON_A_COPY = ("gmlp-", "hyenadna-")
+# Tables with a number for each copy of a token and each expert, from which the places of tokens are worked out.
+PLACES = 0.08
+OF_EXPERTS = ("common-gshard", "common-switch", "deepseek-v3", "mixtral-", "switch-")
+
+
+def of_torch(architecture: Architecture) -> int:
+    """The peak of the model on `meta`, without its parameters and buffers."""
+    with no_compiler():
+        live = build(architecture)
+        held = {id(one): one for one in (*live.model.parameters(), *live.model.buffers())}
+        return peak_bytes(live.model, live.inputs) - sum(one.untyped_storage().nbytes() for one in held.values())
+
+
+def agree(name: str, **options: object) -> None:
+    architecture = thinned(architecture_of(name, **options, **FEW_STEPS.get(name, {})))
+    ours, theirs = forward_record(architecture).peak_bytes(), of_torch(architecture)
+    if name.startswith(OF_EXPERTS):
+        assert (1 - PLACES) * theirs <= ours <= theirs
+    elif name.startswith(BIAS_ON_A_COPY):
+        assert 0.89 * theirs < ours < theirs
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("options", FORWARD.values(), ids=FORWARD)
+@pytest.mark.parametrize("name", tiered_presets(preset_names()))
+def test_a_forward_pass(name, options):
+    agree(name, **options)
+
+
+@pytest.mark.parametrize("name", [*dict.fromkeys([*DECODERS, *TWO, *WITH_STATES])])
+def test_a_decode_step(name):
+    agree(name, mode="decode")
+    architecture = thinned(architecture_of(name, mode="decode", batch=2))
+    with no_compiler():
+        moved = row_bytes(build(architecture))
+    same_rows(forward_record(architecture).operands, moved, "bytes of operands")
+
+
+def test_a_pass_by_hand(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        "name: s\ninput: {kind: tokens, vocabulary: 11, length: 10}\nembed: [{kind: token}]\n"
+        "stages: [{dim: 4, depth: 9, block: [{kind: mlp, hidden: 32}]}]\n",
+        encoding="utf-8",
+    )
+    # 10 numbers of tokens of 8 bytes; of 4·10 numbers of 4 bytes what enters the stage, the block and, normed, the MLP;
+    # its hidden layer of 32·10, before and after the activation
+    expected = 10 * 8 + 3 * (4 * 10 * 4) + 2 * (32 * 10 * 4)
+    ledger = xfcost.analyze(file, on="h100-sxm", dtype="float32", trace=False)
+    assert ledger.on.memory.activations == expected
+    assert ledger.on.memory.needed == ledger.on.memory.weights + expected
+
+
+def test_what_enters_a_stage_is_freed_by_hand(tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(
+        "name: s\ninput: {kind: tokens, vocabulary: 11, length: 10}\nembed: [{kind: token}]\n"
+        "stages:\n  - {dim: 4, depth: 1, block: [{kind: mlp, hidden: 4}]}\n"
+        "  - {dim: 8, enter: [{kind: conv, size: 1}], "
+        "blocks: [[{kind: mlp, hidden: 32}], [{kind: mlp, hidden: 64}]]}\n",
+        encoding="utf-8",
+    )
+    # the input, what the first stage has left, what enters the last block, also normed, and its hidden layer
+    expected = 10 * 8 + 4 * 10 * 4 + 2 * (8 * 10 * 4) + 2 * (64 * 10 * 4)
+    ledger = xfcost.analyze(file, on="h100-sxm", dtype="float32", trace=False)
+    assert ledger.on.memory.activations == expected
+
+
+def test_a_generation_holds_what_its_prompt_or_its_last_step_needs():
+    given = {"on": "h100-sxm", "attention": "eager", "dtype": "float32", "trace": False}
+    given["settings"] = ["input.vocabulary=11"]
+    prompt = xfcost.analyze("gpt2", mode="prefill", N=20, **given).on.memory.activations
+    step = xfcost.analyze("gpt2", mode="decode", N=519, **given).on.memory.activations
+    short, long = (
+        xfcost.analyze("gpt2", mode="generate", N=tokens, new_tokens=500, **given).on.memory.activations
+        for tokens in (20, 1)
+    )
+    first, last = (
+        xfcost.analyze("gpt2", mode="decode", N=tokens, **given).on.memory.activations for tokens in (1, 500)
+    )
+    assert short == prompt > step
+    assert long == last > first
