@@ -423,7 +423,7 @@ class NeverFits:
     """A module without a polynomial."""
 
     title = "Padded"
-    weights = stored = positions = config = letters = None
+    weights = positions = config = letters = None
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         ledger = module_ledger(

@@ -124,7 +124,7 @@ class Rebuilt:
         self.loaded, self.title, self.weights = load(path), "Rebuilt", None
         self.sizes: list[int] = []
 
-    stored = positions = config = letters = None
+    positions = config = letters = None
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         assert lengths.tokens is not None

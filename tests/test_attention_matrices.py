@@ -388,7 +388,7 @@ def test_a_kernel_reads_keys_that_heads_share_once(kv_heads, share, options):
         Grouped(kv_heads, share, **options), example_inputs=torch.ones(3, 6, 32), trace=False, mixing=False
     )
     (row,) = [one for one in ledger.rows if one.fused]
-    assert row_bytes(row, ledger) == (3 * 6 * 8 * 2 * (4 + kv_heads) * 4,) * 2
+    assert row_bytes(row, ledger) == 3 * 6 * 8 * 2 * (4 + kv_heads) * 4
     # all 4 heads have scores of their own
     assert row.macs == 3 * 4 * 6 * 6 * 8 * 2
     assert row.heads == 3 * 4

@@ -55,6 +55,7 @@ UNREAD = {
     "bytenet-translation": "a function b(D) of its own; closed-forms.csv has it put in",
     "deformable-detr-encoder": "the source of the counts says what they are: heads, tokens and points",
     "deformable-detr-encoder-single-scale": "the source of the counts says what they are: heads, tokens and points",
+    "gated-deltanet-1.3b": "letters that widths of heads share: its docstring has each row's formula",
     "gpt3-175b-banded": "tells the keys per query too",
     "linear-transformer-mnist": "tells how many tokens the padding makes",
     "longformer-char-small": "sums over windows; closed-forms.csv has them written out",

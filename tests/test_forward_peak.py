@@ -6,10 +6,9 @@ import xfcost
 from specs import architecture_of, thinned
 from strategies import same_rows
 from test_decoding import TWO, WITH_STATES
-from tiers import tiered_presets
+from tiers import of_distinct_presets
 from xfcost.counting.model_record import forward_record
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import preset_names
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.shared.private_torch import no_compiler
@@ -21,6 +20,8 @@ DECODERS = ("gpt2", "llama3-8b", "mistral-7b-sliding", "bloom-560m", "deepseek-v
 FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 # Under a recorder, torch adds a bias to a copy of a product that it otherwise overwrites: of inputs that are no rows.
 BIAS_ON_A_COPY = ("gmlp-", "hyenadna-")
+# In torch a loop over chunks keeps what each step gives; on the tape one step stands for those in the middle.
+CHUNKS_IN_A_LOOP = ("gated-deltanet-",)
 # Tables with a number for each copy of a token and each expert, from which the places of tokens are worked out.
 PLACES = 0.08
 OF_EXPERTS = ("common-gshard", "common-switch", "deepseek-v3", "mixtral-", "switch-")
@@ -39,6 +40,8 @@ def agree(name: str, **options: object) -> None:
     ours, theirs = forward_record(architecture).peak_bytes(), of_torch(architecture)
     if name.startswith(OF_EXPERTS):
         assert (1 - PLACES) * theirs <= ours <= theirs
+    elif name.startswith(CHUNKS_IN_A_LOOP):
+        assert 0.99 * theirs < ours < theirs
     elif name.startswith(BIAS_ON_A_COPY):
         assert 0.89 * theirs < ours < theirs
     else:
@@ -46,7 +49,7 @@ def agree(name: str, **options: object) -> None:
 
 
 @pytest.mark.parametrize("options", FORWARD.values(), ids=FORWARD)
-@pytest.mark.parametrize("name", tiered_presets(preset_names()))
+@pytest.mark.parametrize("name", of_distinct_presets())
 def test_a_forward_pass(name, options):
     agree(name, **options)
 

@@ -235,7 +235,9 @@ def test_no_sharing_beats_the_perfect_one(spec, mode):
             options = {"tensor_parallel": 1, "pipeline": 4}  # noqa: PLW2901 - another degree
         found = on(spec, "h100-sxmx4", batch=8, mode=mode, N=256, **options)
         assert found.seconds >= perfect.seconds * (1 - 1e-9)
-        assert 4 * found.memory.needed >= perfect.memory.needed
+        # of activations, devices that share a model as given have their attention matrices counted alone
+        alike = perfect.memory.weights + perfect.memory.cache + perfect.memory.attention
+        assert 4 * (found.memory.weights + found.memory.cache + found.memory.attention) >= alike
 
 
 def test_a_generation_adds_its_phases():

@@ -164,7 +164,7 @@ def test_times_are_shown_with_their_intervals_and_noisy_rows_are_told(tmp_path):
     noisy = msgspec.structs.replace(rows[2].outcome.timing, noisy="busy")
     rows[2] = msgspec.structs.replace(rows[2], outcome=msgspec.structs.replace(rows[2].outcome, timing=noisy))
     text = document(survey_of(Run(), (), runs_file(tmp_path / "runs.jsonl", *rows), print)).text("markdown")
-    assert re.search(r"Linear Transformer +\| 0.5× +\| 0.434 to 0.576 +\| 1,024", text)
+    assert re.search(r"Linear Transformer +\| 0.5× +\| 0.409 to 0.611 +\| 1,024", text)
     assert "Performer" not in text.partition("Measured time")[2].partition("class:")[0]
     assert "noisy: 1 of the file's 3 rows" in text
 

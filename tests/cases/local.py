@@ -373,6 +373,7 @@ def any_blockwise(draw: st.DrawFn) -> Blockwise:
 BLOCKWISE = MechanismCase(
     component=Blockwise,
     letters=_blockwise,
+    letters_of_reads=lambda component, place: {"W²": component.blocks(place.grid).keys},
     flags={
         "causal": "nothing (pairs)",
         "block": "blocks scale scores softmax sum",

@@ -156,7 +156,8 @@ class Tape(Operations):
         origin = Origin(learned) if learns else None
         if not self.follows_memory:
             return Symbolic(self, shape, Storage(0, type_, origin=origin), learns=learns, once=once, raw=raw)
-        storage = self.storage(prod(shape) * self._alike, type_, origin)
+        each = 1 if self._frees else self._alike  # of steps without gradients one is there at a time
+        storage = self.storage(prod(shape) * each, type_, origin)
         storage.of_step = self._steps is not None
         strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
         return Symbolic(self, shape, storage, strides, learns=learns, once=once, raw=raw)

@@ -31,7 +31,6 @@ from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, work_done
-from xfcost.torch_models.any_model.targets import Stored
 from xfcost.torch_models.memory.shortage import memory_may_run_out
 from xfcost.torch_models.timing.turns import REAL, Meters
 
@@ -59,10 +58,6 @@ class AnyModule(Protocol):
     @property
     def weights(self) -> WeightFormat | str | None:
         """The format of its checkpoint's weights, or what is not known of that; None where it is not known."""
-
-    @property
-    def stored(self) -> Stored | None:
-        """The stored counts of its forward, of a published model."""
 
     @property
     def config(self) -> str | None:
@@ -147,8 +142,6 @@ class ModuleSystem:
         with memory_may_run_out(self.name, "running it"):
             if run.mode == "generate":
                 how.say(f"counting decode steps of {self.name} …")
-            elif how.mixing and run.mode != "decode" and self.module.stored is None:
-                how.say(f"finding how the operations of {self.name} mix tokens …")
             ledger = self._account(run, self._how(run, how))
             metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
             ledger = msgspec.structs.replace(ledger, metadata=metadata)

@@ -131,7 +131,7 @@ class How(NamedTuple):
     """Also time it there, with the numbers that its constructor gives it."""
     timing: TimingPlan = USUAL
     say: Callable[[str], None] = lambda text: None
-    """Called with a line of text before it is timed."""
+    """Called with a line of text before a long step."""
     taken: Taken | None = None
     """What was measured there already, in turns with other systems."""
     predict: Callable[[str], Predictor] | None = None
@@ -268,6 +268,7 @@ def module_ledger(
         raise IncompleteError(title, missing)
     kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
     if how.mixing:
+        how.say(f"finding how the operations of {title} mix tokens …")
         kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
     beside = _Beside("not traced")
     if how.trace is not False:

@@ -100,8 +100,6 @@ class GivenModule:
 
     weights: Final = None
     """No checkpoint is known of it."""
-    stored: Final = None
-    """No counts of it are stored."""
     config: Final = None
     """It is made of no config."""
 
