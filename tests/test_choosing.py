@@ -19,6 +19,8 @@ N, BATCH = 32_000, 16
 # Llama 3 70B: of 80 layers with 8 heads of keys and values of 128 numbers, a sample's cache of bfloat16 in bytes.
 CACHE = 2 * 80 * 8 * 128 * N * 2
 PARAMS, TABLE = 70_553_706_496, 128_256 * 8192
+# The activations at the end of a step of one sample: its token, the last block's output and its norm, and logits.
+STEP = 8 + 2 * 8192 * 2 + 128_256 * 2
 H100, L40S = 84_942_979_072, 48_000_000_000  # bytes
 LLAMA = ("analyze", "llama3-70b", "--mode", "decode", "--N", "32k", "--batch", "16")
 
@@ -81,8 +83,8 @@ def test_the_largest_batch_at_a_rate_by_hand():
     rate = choices(on="h100-sxmx8", batch=1, tokens_per_user=30)["h100-sxm x8"].at_rate
     # 26.8e12 bytes/s in 1/30 s are 893.3 GB: the weights' 139.0 GB, and 71.9 caches of 10.49 GB
     assert rate.by_rate == (8 * 3350e9 / 30 - read(0)) // (read(1) - read(0)) == 71
-    # 679.5 GB of memory: 141.1 GB of weights, and 51.3 caches with 256 bytes of statistics
-    assert rate.by_memory == (8 * H100 - PARAMS * 2) // (CACHE + 256) == 51
+    # 679.5 GB of memory: 141.1 GB of weights, and 51.3 caches with activations
+    assert rate.by_memory == (8 * H100 - PARAMS * 2) // (CACHE + STEP) == 51
     assert (rate.batch, rate.limit) == (51, "memory")
     assert rate.outputs_per_second == pytest.approx(51 * 8 * 3350e9 / read(51))
 
@@ -94,7 +96,7 @@ def test_a_record_by_hand():
     least, many = read(1) / (8 * 3350e9), 2 * read(29) / (8 * 3350e9)  # the largest batch, at half of the bandwidth
     assert found["h100-sxm x8"] == {
         "device": "h100-sxm", "count": 8, "fits": True, "takes": 2, "memory_kind": "usable", "devices": 8,
-        "dtype": "bfloat16", "memory_bytes": 8 * H100, "needed_bytes": PARAMS * 2 + CACHE + 256,
+        "dtype": "bfloat16", "memory_bytes": 8 * H100, "needed_bytes": PARAMS * 2 + CACHE + STEP,
         "bound": "memory-bound", "least_seconds": pytest.approx(least),
         "tf32_least_seconds": None, "mfu": None, "mbu": 0.5, "estimated_seconds": pytest.approx(2 * least),
         "price_per_hour": 20, "outputs_per_second": pytest.approx(29 / many),
@@ -236,3 +238,11 @@ def test_a_curve_of_an_estimate_falls_and_bends_where_products_take_longer(tmp_p
 def test_devices_without_a_curve_are_left_out(tmp_path):
     stdout_of(*CURVE, "--on", "h100-sxm,t4,h100-sxmx2,a30", "-o", tmp_path / "curve.csv")
     assert {row["devices"] for row in table_of(tmp_path / "curve.csv")} == {"2"}
+
+
+def test_a_prefill_has_the_same_activations_on_one_device_as_side_by_side():
+    options = {"mode": "prefill", "N": 8000, "batch": 64}
+    alone = decode("llama3-8b", on="l40s", **options).on.memory
+    found = choices("llama3-8b", on="h100-sxm,l40s", **options)["l40s"]
+    assert alone.activations > alone.attention
+    assert found.takes == math.ceil(alone.needed / alone.available)

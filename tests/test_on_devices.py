@@ -136,6 +136,13 @@ def test_the_largest_batch_has_room_for_its_attention_matrices():
     assert fits == [True, False]
 
 
+def test_the_largest_batch_counts_copies_of_keys_that_one_sample_does_not_need():
+    options = {"N": 512, "attention": "eager", "dtype": "float16"}
+    largest = decode("t5-base", "t4", batch=1, **options).on.memory.largest_batch
+    fits = [decode("t5-base", "t4", batch=batch, **options).on.memory.fits for batch in (largest, largest + 1)]
+    assert fits == [True, False]
+
+
 def test_positions_end_the_largest_n_and_a_window_sets_none():
     positions, window = (decode(spec, "h100-sxm", N=100, batch=1).on.memory for spec in ("gpt2", "mistral-7b-sliding"))
     assert (positions.largest_tokens, positions.positions) == (1024, True)
@@ -299,13 +306,23 @@ UNFIT = {
 @pytest.mark.parametrize(("spec", "options"), UNFIT.values(), ids=UNFIT)
 def test_each_remedy_fits_and_no_smaller_one_of_its_kind(spec, options):
     options = {"mode": "decode"} | options
-    remedies = xfcost.analyze(spec, trace=False, **options).on.memory.remedies
-    assert remedies
+
+    def memory(**more):
+        return xfcost.analyze(spec, trace=False, **options | more).on.memory
 
     def fits(**more):
-        return xfcost.analyze(spec, trace=False, **options | more).on.memory.fits
+        return memory(**more).fits
 
-    for remedy in remedies:
+    def has_room(count, tensor):
+        """For all activations of a replica on each of its devices, of which a shared run counts a part."""
+        one = memory(on=f"{name}x{count}", tensor_parallel=tensor)
+        samples = -(-options.get("batch", 1) * tensor // count)
+        return one.weights + one.cache + max(one.alive, activations * samples) <= one.available
+
+    need = memory()
+    assert need.remedies
+    activations = (need.activations or 0) / options.get("batch", 1)
+    for remedy in need.remedies:
         words = remedy.replace("--", "").replace("-", "_").split()
         more = dict(zip(words[::2], words[1::2], strict=True))
         more |= {"on": more["on"].replace("_", "-")} if "on" in more else {}
@@ -318,7 +335,13 @@ def test_each_remedy_fits_and_no_smaller_one_of_its_kind(spec, options):
             for count in range(max(1, int(most) - 8), int(most)):
                 for tensor in (degree for degree in ((1, 2, 3, 6) if spec == "vit" else (1, 2, 4, 8, 16))):
                     if count % tensor == 0:
-                        assert not fits(on=f"{name}x{count}", tensor_parallel=tensor)
+                        assert not has_room(count, tensor)
+
+
+def test_devices_that_would_fit_hold_all_activations_among_them():
+    need = xfcost.analyze("gpt2", on="t4", batch=4096, dtype="float16", trace=False).on.memory
+    devices = -(-need.needed // need.available)
+    assert need.remedies[0] == f"--on t4x{devices}"
 
 
 def test_the_keys_of_json():

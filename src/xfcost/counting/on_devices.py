@@ -85,7 +85,7 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
     of_module = ledger.module is not None
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
     need = msgspec.structs.replace(
-        need, largest_batch=_largest_batch(need, sizes), largest_tokens=tokens, positions=positions
+        need, largest_batch=_largest_batch_of_step(need, sizes), largest_tokens=tokens, positions=positions
     )
     stated = sizes.stated_positions
     if tokens is None or stated is None or not sizes.tokens <= stated < tokens:  # a run beyond them has a warning
@@ -100,6 +100,17 @@ def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
         return None
     replicas = 1 if sizes.shares is None else sizes.shares.replicas
     return max(0, min((need.available - need.weights) // each * replicas, MOST_BATCH))
+
+
+def _largest_batch_of_step(need: MemoryNeed, sizes: SizedRun) -> int | None:
+    """The same of a decode step; with so many samples torch copies tensors that it does not copy for one."""
+    found = _largest_batch(need, sizes)
+    if not found or need.activations is None:
+        return found
+    replicas = 1 if sizes.shares is None else sizes.shares.replicas
+    there = sizes._replace(batch=found // replicas)
+    counted = sizes.ledger(sizes.tokens, "decode", there.batch)
+    return _largest_batch(memory_need(counted, need.available, sizes.shares), there)
 
 
 def _largest_tokens(need: MemoryNeed, sizes: SizedRun) -> tuple[int | None, bool]:
@@ -174,16 +185,16 @@ FLOPS_PER_MAC: Final = 2
 
 
 def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
-    """`ledger` of a spec on the devices of the run; as it is without them, and in training, whose plan has them.
+    """`ledger` of a spec on the devices of the run, of several with its activations; as it is in training.
 
     Raises:
         UsageError: the devices have no peak of the run's dtype.
     """
-    if run.on is None or run.mode == "train":
+    if run.mode == "train":
         return ledger
     sizes, record = sizes_of_spec(loaded, run, architecture), forward_record(architecture)
     peak, mode = record.peak_bytes(), ledger.metadata.mode
-    if mode in {"forward", "prefill"}:  # rows of a pass over all tokens
+    if run.on is not None and mode in {"forward", "prefill"}:  # rows of a pass over all tokens
         ledger = with_operand_bytes(ledger, record.operands)
     if mode == "generate" and run.new_tokens > 1:
         last = sizes.ledger(sizes.tokens + run.new_tokens - 1, "decode", sizes.batch)
@@ -310,7 +321,8 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
         plan = msgspec.structs.replace(given, tensor=tensor)
         one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads, run.batch)
         held = one.need(ledger)
-        each = ceil_div(held.cache + held.alive, sizes.batch)
+        alive = max(held.alive, ledger.activations or 0)  # a device that shares samples may hold all of theirs
+        each = ceil_div(held.cache + alive, sizes.batch)
         samples = ((held.available or 0) - held.weights) // each if each else run.batch
         if samples > 0:
             replicas = max(ceil_div(run.batch, samples), ceil_div(on.count if run.parallelism else 1, one.devices))
