@@ -3,10 +3,12 @@
 import inspect
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import xfcost
 from helpers import environment, stdout_of, words_of
@@ -147,12 +149,32 @@ def test_texts_paths_and_functions(wrong: object) -> None:
         ("scheduler", lambda: xfcost.find("vit", vary={"**.heads": [6]}, scheduler=wrong)),
         ("progress", lambda: xfcost.check("vit", max_macs="1G", progress=wrong)),
         ("runs", lambda: xfcost.survey(runs=wrong)),
+        ("cache_in", lambda: xfcost.analyze("vit", mode="decode", cache_in=wrong)),
+        ("cache_out", lambda: xfcost.analyze("vit", mode="decode", cache_out=wrong)),
         ("expected a preset's name", lambda: xfcost.find(wrong)),
         ("expected a preset's name", lambda: xfcost.check("vit", max_macs="1", trace=False, against=wrong)),
     ]
     for told, call in calls:
         with pytest.raises(XfcostError, match=f"{told}.*, got "):
             call()
+
+
+@pytest.mark.parametrize("call", [xfcost.plot, xfcost.diagram, xfcost.glance, partial(xfcost.roofline, on="t4")])
+def test_a_call_without_a_system_or_with_a_class_is_refused(call) -> None:
+    with pytest.raises(XfcostError, match="expected a system"):
+        call()
+    with pytest.raises(XfcostError, match="make a module of it: Linear"):
+        call(torch.nn.Linear)
+
+
+def test_the_range_of_a_plot_is_a_text_and_one_n_is_a_number_too() -> None:
+    for wrong in (512, (128, 512)):
+        with pytest.raises(XfcostError, match="expected a range LOW:HIGH"):
+            xfcost.plot("gpt2", metric="macs", N=wrong)
+    plots = [xfcost.plot("llama3-8b", metric="throughput", on="h100-sxm", N=one) for one in (4096, "4096")]
+    assert plots[0].rows == plots[1].rows
+    with pytest.raises(XfcostError, match=r"content \.txt: expected .*\.csv"):
+        plots[0].content(".txt")
 
 
 def test_other_arguments_that_are_no_options() -> None:

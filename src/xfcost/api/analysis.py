@@ -15,7 +15,6 @@ from xfcost.api.systems import (
     open_one,
     open_systems,
     own_run,
-    refuse_class,
     settings_texts,
     shared_run,
     spec_name,
@@ -120,7 +119,6 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     if given.get("trace") is None and given.get("on") is None:
         how = how._replace(trace=None)
     how = how._replace(probe=bool(given.get("probe")), check=how.trace is not False or bool(given.get("mixing")))
-    refuse_class(spec)
     system = open_one("analyze", spec, given, how.progress, counted=True)
     run = _checked(choosing.applied(own_run(system, given, named=named)), how)
     return _with_roofs(system.account(run, how), how)

@@ -739,6 +739,8 @@ _EXPECTED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "settings": ("texts like 'stages.0.depth=4'", _are_texts),
     "inputs": ("texts like '1x3x224x224'", _are_texts),
     "build": ("texts like 'depth=12'", _are_texts),
+    "cache_in": ("a name, as in 'past_key_values'", lambda given: given is None or _is_text(given)),
+    "cache_out": ("a name, as in 'past_key_values'", lambda given: given is None or _is_text(given)),
     "family": ("names of families, as in 'swin'", _are_texts),
     "vary": (
         "keys of the spec with their values, as in {'stages.2.depth': [2, 6]}, or texts like 'stages.2.depth=2,6'",

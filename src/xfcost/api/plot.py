@@ -71,7 +71,12 @@ class Plot(NamedTuple):
     """The ending of a file -> its bytes: `.svg`, `.png`, `.pdf`."""
 
     def content(self, ending: str) -> str | bytes:
-        """What a file with this ending has: a picture, or rows as CSV."""
+        """What a file with this ending has: a picture, or rows as CSV.
+
+        Raises:
+            UsageError: no file of a plot has it.
+        """
+        one_of((*FIGURES, ".csv"))("content", ending)
         return to_csv(self.rows) if ending == ".csv" else self.picture(ending)
 
 
@@ -79,9 +84,9 @@ class Plot(NamedTuple):
 def plot(
     *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
     metric: str = "mixing",
-    N: str | None = None,
+    N: int | str | None = None,
     size: str | None = None,
-    mark: str | None = None,
+    mark: int | str | None = None,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
     **options: Unpack[PlotOptions],
@@ -105,6 +110,7 @@ def plot(
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
+    N, size, mark = (one if one is None else str(one) for one in (N, size, mark))
     given = {name: EVERY[name].default for name in PlotOptions.__annotations__} | dict(options)
     say: Say = given["progress"] or (lambda text: None)
     target = None if output is None else Path(output)

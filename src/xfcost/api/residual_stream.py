@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from xfcost.api.options import Progress, takes
 from xfcost.api.runs import make_run
-from xfcost.api.systems import is_module, open_one, refuse_class
+from xfcost.api.systems import is_module, open_one
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
@@ -55,7 +55,6 @@ def stream(  # noqa: PLR0913 - options
     run = make_run(N=N, size=size, dtype=dtype)
     if is_module(spec):
         raise UsageError(f"stream: expected a spec, got the torch module {type(spec).__name__}; {_OF_SPECS}")
-    refuse_class(spec)
     system = open_one("stream", spec, {"settings": settings}, progress)
     if system.loaded is None:
         raise UsageError(f"stream {shown(spec, 80)}: expected a spec, got a torch module; {_OF_SPECS}")

@@ -155,6 +155,8 @@ def open_systems(
     Raises:
         XfcostError: a spec can't be read; inputs are of no module.
     """
+    if not given:
+        raise UsageError("expected a system: a preset, a path to a YAML file, or a torch module")
     settings, examples = options.get("settings"), options.get("example_inputs")
     devices = () if options.get("on") is None else read_several(options["on"])
     options = {**options, "on": devices[0] if devices else None}
@@ -163,6 +165,7 @@ def open_systems(
         if is_module(one[0] if isinstance(one, tuple) and len(one) == _PAIR else one):
             entries.append(one)
         else:  # a pattern gives no system twice
+            refuse_class(one)
             before = [name for name in entries if isinstance(name, str)]
             entries += expanded([*before, spec_name(one)], models())[len(before) :]
     targets = {
