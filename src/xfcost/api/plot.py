@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from xfcost.api.axes import axis_of, marked
 from xfcost.api.measuring.points import Pointed, timed_points, traced_points
 from xfcost.api.option_readers import one_of
-from xfcost.api.options import EVERY, PlotOptions, takes
+from xfcost.api.options import EVERY, PlotOptions, Progress, takes
 from xfcost.api.runs import make_run, run_options, timing_plan
 from xfcost.api.systems import first_sizes, mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
 from xfcost.counting.choosing import throughput
@@ -56,8 +56,6 @@ _NOT_OVER_BATCHES: Final = ("size", "mark", "device", "predict")
 _PREDICTED_POINTS: Final = 13
 # Modes that are one cost at every N.
 _DRAWN: Final = ("forward", "decode")
-
-Say = Callable[[str], None]
 
 
 class Plot(NamedTuple):
@@ -112,7 +110,7 @@ def plot(
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
     N, size, mark = (one if one is None else str(one) for one in (N, size, mark))
     given = {name: EVERY[name].default for name in PlotOptions.__annotations__} | dict(options)
-    say: Say = given["progress"] or (lambda text: None)
+    say: Progress = given["progress"] or (lambda text: None)
     target = None if output is None else Path(output)
     form = "" if target is None else ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
@@ -134,7 +132,7 @@ class Range(NamedTuple):
     mark: str | None
 
 
-def _scaling(specs: Sequence[Any], metric: str, over: Range, given: dict[str, Any], say: Say) -> Plot:
+def _scaling(specs: Sequence[Any], metric: str, over: Range, given: dict[str, Any], say: Progress) -> Plot:
     device, predict = given["device"], given["predict"]
     for share in ("mfu", "mbu"):
         if given[share] is not None:
@@ -188,7 +186,7 @@ def _timing(metric: str, given: Mapping[str, Any]) -> TimingPlan:
     return timing_plan(device, {**given, "lane": lane})
 
 
-def _start(systems: Sequence[System], runs: Sequence[Run], metric: str, *, strict: bool, say: Say) -> None:
+def _start(systems: Sequence[System], runs: Sequence[Run], metric: str, *, strict: bool, say: Progress) -> None:
     """Count modules once, each at the first of `runs` at which it runs.
 
     Raises:
@@ -261,7 +259,7 @@ def _sweeps(  # noqa: PLR0913 - what is swept
     axis: SizeAxis,
     span: tuple[int, int],
     mark: int | None,
-    say: Say,
+    say: Progress,
     *,
     narrow: bool,
 ) -> list[CountedSweep]:
@@ -298,7 +296,7 @@ def _range_lines(wide: Sequence[CountedSweep], sweeps: Sequence[CountedSweep]) -
 
 
 def _pointed(
-    sweeps: list[CountedSweep], run: Run, metric: str, device: str | None, timing: TimingPlan, say: Say
+    sweeps: list[CountedSweep], run: Run, metric: str, device: str | None, timing: TimingPlan, say: Progress
 ) -> Pointed:
     """The sweeps with their points of the real models, of all systems in turns where they are timed."""
     if device is None:
@@ -308,7 +306,7 @@ def _pointed(
     return traced_points(sweeps, run, say)
 
 
-def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan, say: Say) -> list[Ledger]:
+def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan, say: Progress) -> list[Ledger]:
     """Predicted at some points of the line, without a run."""
     say(f"{one.name}: predicting …")
     how = AccountOptions(predict=device, timing=timing)
@@ -316,7 +314,9 @@ def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan, say
     return [system_ledger(one.system, at, how) for at in runs]
 
 
-def _curves(ledgers: Mapping[str, Ledger], devices: Sequence[DeviceGroup], run: Run, say: Say) -> list[ThroughputCurve]:
+def _curves(
+    ledgers: Mapping[str, Ledger], devices: Sequence[DeviceGroup], run: Run, say: Progress
+) -> list[ThroughputCurve]:
     """A curve for every system and device; those without one are reported.
 
     Raises:
@@ -340,7 +340,7 @@ def _curves(ledgers: Mapping[str, Ledger], devices: Sequence[DeviceGroup], run: 
     return curves
 
 
-def _throughput(specs: Sequence[Any], tokens: str | None, given: Mapping[str, Any], say: Say) -> Plot:
+def _throughput(specs: Sequence[Any], tokens: str | None, given: Mapping[str, Any], say: Progress) -> Plot:
     """Tokens per second of all samples over those of each, a line per system and device of `--on`.
 
     Raises:

@@ -230,7 +230,7 @@ def _target(
     """The module of a name; of a config.json its spec if there is one; None of specs."""
     target = module_target(one) if isinstance(one, str) else None
     if counted and (found := recorded_model(target, options)) is not None:
-        return found[0]
+        return found
     loaded = imported(target, options, progress) if target is not None and target.kind == "config" else None
     return target if loaded is None else SpecSystem(loaded)
 
@@ -265,8 +265,8 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
         return None
 
 
-def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> tuple[PublishedSystem, Run] | None:
-    """The model of the list that a target names, or whose fields its config has, and its run, without N and size.
+def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> PublishedSystem | None:
+    """The model of the list that a target names, or whose fields its config has.
 
     None where its recorded counts do not answer, and its class has to run: to be timed, predicted, traced, trained and
     looked into, and in another dtype or attention.
@@ -289,8 +289,7 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> tup
 
     run = module_run(given, "config", target.place)
     found = published_system(name, run.batch, run.mode, eager=run.attention == "eager", config=config)
-    answering = found and found.answering(run.dtype, run.attention)
-    return None if answering is None else (answering, run)
+    return found and found.answering(run.dtype, run.attention)
 
 
 def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> Stored | None:
@@ -300,7 +299,7 @@ def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> 
     for attention in (run.attention,) if run.attention else ("fused", "eager"):  # the best of its class, by default
         alike = {"mode": "forward", "dtype": run.dtype, "attention": attention, "device": None, "trace": None}
         if (found := recorded_model(target, {**given, **alike})) is not None:
-            return found[0].forward
+            return found.forward
     return None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from xfcost.api.options import Progress
 from xfcost.api.systems import system_ledger, system_ledgers
 from xfcost.counting.sweep import CountedSweep, shared_points, thinned
 from xfcost.counting.system import AccountOptions
@@ -18,8 +19,6 @@ _TRACED: Final = 5
 _TIMED: Final = 5
 _MOST_SECONDS: Final = 20.0
 
-Say = Callable[[str], None]
-
 
 class Pointed(NamedTuple):
     """Sweeps, counted also where they are measured, and the ledgers of the points of each."""
@@ -28,7 +27,7 @@ class Pointed(NamedTuple):
     points: list[list[Ledger]]
 
 
-def traced_points(sweeps: Sequence[CountedSweep], run: Run, say: Say) -> Pointed:
+def traced_points(sweeps: Sequence[CountedSweep], run: Run, say: Progress) -> Pointed:
     """The real model traced at a few points."""
     found: list[list[Ledger]] = []
     for one in sweeps:
@@ -40,7 +39,7 @@ def traced_points(sweeps: Sequence[CountedSweep], run: Run, say: Say) -> Pointed
     return Pointed(list(sweeps), found)
 
 
-def timed_points(sweeps: Sequence[CountedSweep], run: Run, device: str, timing: TimingPlan, say: Say) -> Pointed:
+def timed_points(sweeps: Sequence[CountedSweep], run: Run, device: str, timing: TimingPlan, say: Progress) -> Pointed:
     """The real models timed at a few points, ascending, in turns at each, until a forward would take too long.
 
     Raises:
@@ -57,7 +56,7 @@ def timed_points(sweeps: Sequence[CountedSweep], run: Run, device: str, timing: 
 class _MeasuredSystem:
     """One system, and what was measured of it so far."""
 
-    def __init__(self, sweep: CountedSweep, xs: Sequence[int], say: Say) -> None:
+    def __init__(self, sweep: CountedSweep, xs: Sequence[int], say: Progress) -> None:
         self.sweep, self.xs, self._say = sweep, set(xs), say
         self.ledgers: list[Ledger] = []
         self.ended = False
@@ -89,7 +88,7 @@ class _MeasuredSystem:
 
 
 def _time_in_turns(
-    systems: Sequence[_MeasuredSystem], run: Run, x: int, device: str, timing: TimingPlan, say: Say
+    systems: Sequence[_MeasuredSystem], run: Run, x: int, device: str, timing: TimingPlan, say: Progress
 ) -> None:
     """Time all of them at `x`; where one can't run there, each alone, and those that can't have ended."""
     if not systems:
@@ -109,7 +108,7 @@ def _time_in_turns(
 
 
 def _timed(
-    systems: Sequence[_MeasuredSystem], run: Run, x: int, device: str, timing: TimingPlan, say: Say
+    systems: Sequence[_MeasuredSystem], run: Run, x: int, device: str, timing: TimingPlan, say: Progress
 ) -> list[Ledger]:
     at = systems[0].sweep.axis.run(run, x)
     given = [one.sweep.system for one in systems]
