@@ -13,8 +13,8 @@ import time
 from typing import Any, Final
 
 import xfcost
-from xfcost.counting.find.result import FindResult
-from xfcost.counting.find.search import value_text
+from xfcost.questions.find.result import FindResult
+from xfcost.questions.find.search import value_text
 
 DRAWN: Final = 2000
 COMPARED: Final = 30

@@ -29,12 +29,12 @@ from typing import NamedTuple
 
 import torch
 
-from xfcost.api.predictions import predictors
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
 from xfcost.ledger.calibration import Calibration, same_pace
 from xfcost.ledger.errors import DeviceError, XfcostError
 from xfcost.ledger.statistics import nine_in_ten
+from xfcost.questions.calibrate.answer import predictors
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place

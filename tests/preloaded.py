@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import xfcost.commands
+from xfcost.cli import COMMANDS
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
@@ -22,7 +22,7 @@ _FORKS.set_forkserver_preload(
         "torch", "torch._dynamo", "torch.onnx", "torch.distributed", "torch.fx.experimental.symbolic_shapes",
         "fvcore.nn", "typer", "rich.console", "rich.table", "msgspec", "yaml", "pandas", "PIL.Image",
         "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
-        *(f"xfcost.commands.{file.stem}" for file in Path(xfcost.commands.__path__[0]).glob("[a-z]*.py")),
+        *(f"xfcost.questions.{module}" for module in COMMANDS.values()),
         "xfcost.api.analysis", "xfcost.report.compare", "xfcost.report.table",
         "xfcost.torch_models.accounts", "xfcost.torch_models.any_model.targets",
     ]

@@ -19,6 +19,7 @@ import pytest
 
 import xfcost
 from durations import name_of
+from xfcost.cli import COMMANDS
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_files
@@ -28,8 +29,7 @@ TESTS: Final = ROOT / "tests"
 _KIND_LISTS: Final = (MECHANISMS, EMBEDS, ENTERS, HEADS, SUBLAYERS)
 # What a test runs that starts commands, or calls the API by its public names: modules that are looked up by name.
 _BY_NAME: Final = {
-    "preloaded": {f"xfcost.commands.{file.stem}" for file in (ROOT / "src/xfcost/commands").glob("*.py")}
-    | {"xfcost.cli"},
+    "preloaded": {f"xfcost.questions.{module}" for module in COMMANDS.values()} | {"xfcost.cli"},
     "xfcost": set(xfcost._MODULES.values()),
 }
 

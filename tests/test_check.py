@@ -16,14 +16,14 @@ import xfcost
 from calibrated import keep_calibration
 from helpers import environment, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
-from xfcost.api.check import check_all, find_project, planned, read_project
 from xfcost.cli import command
-from xfcost.counting.checking import BudgetFigure, BudgetResult, held_object
 from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
-from xfcost.report.budgets import document
+from xfcost.questions.check.answer import check_all, find_project, planned, read_project
+from xfcost.questions.check.result import BudgetFigure, BudgetResult, held_object
+from xfcost.questions.check.text import document
 
 TOP = Path(__file__).parents[1]
 # Of the toy: 16 tokens of width 8, 2 blocks, an MLP of twice the width.
@@ -115,11 +115,11 @@ def test_every_budget_has_its_option():
 def test_a_trace_that_disagrees_is_not_within(monkeypatch):
     ledger = xfcost.analyze("vit", trace=False)
     wrong = Agreement(exact=False, accounts=("traced",))
-    monkeypatch.setattr("xfcost.api.check.analyze", lambda *given, **how: replace(ledger, agreement=wrong))
+    monkeypatch.setattr("xfcost.questions.check.answer.analyze", lambda *given, **how: replace(ledger, agreement=wrong))
     found = xfcost.check("vit", trace=True, max_macs="100G")
     assert not found.within
     assert "counted and traced disagree" in document(found).text("table")
-    monkeypatch.setattr("xfcost.api.check.analyze", lambda *given, **how: ledger)
+    monkeypatch.setattr("xfcost.questions.check.answer.analyze", lambda *given, **how: ledger)
     assert xfcost.check("vit", max_macs="100G").within
 
 

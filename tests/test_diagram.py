@@ -18,7 +18,7 @@ from xfcost.layers.shift import Context
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms.full import Full
-from xfcost.report.diagram import diagram_figure
+from xfcost.questions.diagram.text import diagram_figure
 from xfcost.report.style import WORDS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load

@@ -10,11 +10,11 @@ import xfcost
 from helpers import stdout_of
 from measured import THERE, changed, row, runs_file, timed
 from repositories import spec, write
-from xfcost.api.difference import diff
 from xfcost.counting.differences import COUNTED, aligned_operations, parts
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.saved_report import ReportOperation, read_report, report_of
-from xfcost.report.differences import document
+from xfcost.questions.diff.answer import diff
+from xfcost.questions.diff.text import document
 
 # Operations of two runs side by side: blocks are matched by what is inside them ───────────────────────────────────────
 

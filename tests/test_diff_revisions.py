@@ -10,9 +10,9 @@ import pytest
 
 from helpers import environment, error_of, words_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
-from xfcost.api.difference import diff
 from xfcost.api.revisions import check_imports, import_folders
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.questions.diff.answer import diff
 
 
 @pytest.fixture(scope="module")

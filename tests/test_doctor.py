@@ -16,10 +16,10 @@ import xfcost
 from calibrated import calibration, keep_calibration
 from helpers import environment, stdout_of
 from xfcost.api import doctor as module
-from xfcost.api.doctor import doctor
 from xfcost.ledger import tested
 from xfcost.ledger.calibration import write_calibration
 from xfcost.ledger.tested import TESTED, Releases
+from xfcost.questions.doctor.answer import doctor
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import xfcost
 from helpers import found_memory, table_of, xf
 from xfcost.counting.devices import read_devices
-from xfcost.counting.find.result import QUANTITIES, Question
-from xfcost.counting.find.selection import FindPart, merged, reason, selected
 from xfcost.ledger.budgets import Budget, inference_memory, read_budgets
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError, combined
-from xfcost.report.find import document, short_keys
-from xfcost.report.find_figure import find_bytes
+from xfcost.questions.find.figure import find_bytes
+from xfcost.questions.find.result import QUANTITIES, Question
+from xfcost.questions.find.selection import FindPart, merged, reason, selected
+from xfcost.questions.find.text import document, short_keys
 
 SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0")
 
@@ -191,7 +191,7 @@ def test_json_and_csv_have_every_model(found):
 
 
 def test_the_picture_has_points_front_and_budget(found, tmp_path):
-    from xfcost.report.find_figure import find_bytes, find_figure
+    from xfcost.questions.find.figure import find_bytes, find_figure
 
     figure = find_figure(found)
     names = {artist.get_gid() for artist in figure.axes[0].get_children()}

@@ -8,20 +8,20 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from xfcost.counting.find import search, selection
 
 import xfcost
 from helpers import found_memory
-from xfcost.counting.find import search, selection
-from xfcost.counting.find.costs import Costs, model_costs
-from xfcost.counting.find.result import Question
-from xfcost.counting.find.search import FindProgress, Varied, find_in_ranges, value_text
-from xfcost.counting.find.variables import Variable, VariedSpec, read_variables
 from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.least_work import least_macs, weight_bytes
-from xfcost.report.find import document
-from xfcost.report.progress import SearchTime
+from xfcost.questions.find.costs import Costs, model_costs
+from xfcost.questions.find.progress import SearchTime
+from xfcost.questions.find.result import Question
+from xfcost.questions.find.search import FindProgress, Varied, find_in_ranges, value_text
+from xfcost.questions.find.text import document
+from xfcost.questions.find.variables import Variable, VariedSpec, read_variables
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

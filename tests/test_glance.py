@@ -8,8 +8,8 @@ import pytest
 
 from helpers import csv_of, stdout_of, xf
 from xfcost.api.analysis import analyze
-from xfcost.counting.glance import glance
-from xfcost.report.glance import parameter_sentence, stages_text
+from xfcost.questions.glance.operations import glance
+from xfcost.questions.glance.text import parameter_sentence, stages_text
 
 
 @pytest.fixture(scope="module")

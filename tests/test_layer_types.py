@@ -8,9 +8,9 @@ from torch import nn
 
 from helpers import table_of
 from modules import Call
-from xfcost.api.paper_tables import layer_types
 from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
-from xfcost.report.layer_types import document
+from xfcost.questions.tables.answer import layer_types
+from xfcost.questions.tables.layers_text import document
 from xfcost.torch_models.accounts import longest_chain
 
 BY_TITLE = {one.title: one for one in LAYER_TYPES}

@@ -23,11 +23,11 @@ from xfcost.api.measuring import process
 from xfcost.api.measuring.cluster import ClusterRows, check_versions, connected
 from xfcost.api.measuring.plan import PlannedRow, spec_hash
 from xfcost.api.measuring.process import DescribedDevice, RanRow, RowJob
-from xfcost.api.measuring.sweep import RowSweep
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.measurements import Machine
 from xfcost.ledger.runs_file import RunsFile, lock, read_runs
-from xfcost.report.progress import SweepLines
+from xfcost.questions.measure.progress import SweepLines
+from xfcost.questions.measure.sweep import RowSweep
 from xfcost.spec.load import load, load_expanded
 
 PLAN = [PlannedRow(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]

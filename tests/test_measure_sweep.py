@@ -9,10 +9,10 @@ import pytest
 from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, names, row
 from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.process import RanRow
-from xfcost.api.measuring.sweep import RowSweep, Runner, check_machine, differing_versions, line_through
 from xfcost.ledger.errors import DeviceError, OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
+from xfcost.questions.measure.sweep import RowSweep, Runner, check_machine, differing_versions, line_through
 
 NOON = "2025-01-31T12:00:00Z"
 PLAN = [PlannedRow(configuration(system, N), counted(N)) for N in (64, 128) for system in "AB"]

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from xfcost.api.measuring import points
-from xfcost.api.measuring.points import timed_points
 from xfcost.api.runs import make_run
 from xfcost.counting.sweep import CountedSweep, common_range, shared_points, span_of, sweep
 from xfcost.counting.system import System
@@ -17,6 +16,7 @@ from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.questions.plot.points import timed_points
 from xfcost.report.messages import say
 from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import scaling_chart

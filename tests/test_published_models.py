@@ -15,7 +15,6 @@ import pytest
 
 from helpers import environment, xf
 from xfcost.api.analysis import analyze, compare
-from xfcost.api.find import find
 from xfcost.api.roofline import bounded_roofline
 from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
@@ -23,6 +22,7 @@ from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters
 from xfcost.importing import listed_model, loaded_config
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.operation import KINDS
+from xfcost.questions.find.answer import find
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place

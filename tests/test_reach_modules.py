@@ -13,7 +13,7 @@ import xfcost
 from modules import Call, Module
 from reaching import Steps, composed, running, small
 from xfcost.ledger.errors import UsageError
-from xfcost.report.reach import answers
+from xfcost.questions.reach.text import answers
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.reach import any_reach
 from xfcost.torch_models.reach.any_reach import Output, blocks_of, grid_of, position_axes, reach_of_module

@@ -7,7 +7,7 @@ import pytest
 
 import xfcost
 from helpers import stdout_of, table_of, xf
-from xfcost.report.reach_figure import _coarser, _panel
+from xfcost.questions.reach.figure import _coarser, _panel
 
 
 @pytest.mark.parametrize("columns", [80, 100])

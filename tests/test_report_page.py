@@ -13,12 +13,12 @@ import xfcost
 from helpers import xf
 from pages import HOSTILE, Strict, contrast, evaluated, hostile_spec, page_of, written
 from test_roofline import found as measured
-from xfcost.api.report_page import page_content
 from xfcost.api.runs import make_run
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger import units
 from xfcost.ledger.least_work import row_bound
-from xfcost.report.page.page import page_html
+from xfcost.questions.report.answer import page_content
+from xfcost.questions.report.page.page import page_html
 from xfcost.spec.load import load
 from xfcost.systems.spec import SpecSystem
 
@@ -135,7 +135,7 @@ def test_systems_at_different_n_open_at_their_own():
 
 
 def test_text_is_readable_in_both_themes():
-    css = files("xfcost.report.page").joinpath("page.css").read_text("utf-8")
+    css = files("xfcost.questions.report.page").joinpath("page.css").read_text("utf-8")
     colours = {
         name: (light, dark) for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", css)
     }

@@ -18,9 +18,9 @@ from xfcost.cli import app
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.residual_stream import ResidualStream, records
 from xfcost.program import functions
+from xfcost.questions.stream.figure import depth_figure, matrix_figure, stream_bytes
+from xfcost.questions.stream.text import document, panels, sentences
 from xfcost.report.figure import look
-from xfcost.report.residual_stream import document, panels, sentences
-from xfcost.report.residual_stream_figure import depth_figure, matrix_figure, stream_bytes
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

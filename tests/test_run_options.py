@@ -12,12 +12,12 @@ import torch
 
 import xfcost
 from helpers import environment, stdout_of, words_of
-from xfcost.api.difference import diff
 from xfcost.api.options import EVERY, OPTIONS, read_option
 from xfcost.api.runs import WITHOUT_EFFECT, make_run
 from xfcost.cli import command
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.objects import json_text
+from xfcost.questions.diff.answer import diff
 
 
 def flags(name: str) -> list[str]:
@@ -173,6 +173,7 @@ def test_the_range_of_a_plot_is_a_text_and_one_n_is_a_number_too() -> None:
             xfcost.plot("gpt2", metric="macs", N=wrong)
     plots = [xfcost.plot("llama3-8b", metric="throughput", on="h100-sxm", N=one) for one in (4096, "4096")]
     assert plots[0].rows == plots[1].rows
+    assert "<svg" in plots[0]._repr_svg_()
     with pytest.raises(XfcostError, match=r"content \.txt: expected .*\.csv"):
         plots[0].content(".txt")
 

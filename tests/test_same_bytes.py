@@ -17,11 +17,11 @@ import xfcost
 SOURCE: Final = Path(xfcost.__file__).parent
 # The files that may read a clock, each with its reason.
 CLOCKS: Final = {
-    "api/doctor.py": "the age of a calibration",
+    "questions/doctor/answer.py": "the age of a calibration",
     "api/measuring/process.py": "measures: the seconds of a row",
-    "api/measuring/sweep.py": "measures: when, and how long is left",
-    "api/predictions.py": "progress of a calibration",
-    "report/progress.py": "progress of a search",
+    "questions/measure/sweep.py": "measures: when, and how long is left",
+    "questions/calibrate/answer.py": "progress of a calibration",
+    "questions/find/progress.py": "progress of a search",
     "torch_models/predicting/calibrate.py": "measures kernels, and when",
     "torch_models/timing/devices.py": "the clock of measurements",
     "torch_models/timing/growth.py": "measures memory: passes until the heap has grown",

@@ -13,11 +13,11 @@ from strategies import exact
 from tiers import of_distinct_presets
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
-from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
 from xfcost.counting.sweep import PIXELS, default_span, size_list, sweep
 from xfcost.counting.system import CURVES
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.operation import KINDS, Operation
+from xfcost.questions.report.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place

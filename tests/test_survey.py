@@ -10,10 +10,10 @@ import xfcost
 from helpers import csv_of, xf
 from measured import THERE, changed, row, runs_file, timed
 from xfcost.api.measuring.plan import spec_hash
-from xfcost.api.paper_tables import survey_of
-from xfcost.counting.survey import growth, mixing_parts, survey_lines, with_keys
 from xfcost.ledger.errors import UsageError
-from xfcost.report.survey import document
+from xfcost.questions.tables.answer import survey_of
+from xfcost.questions.tables.published_survey import growth, mixing_parts, survey_lines, with_keys
+from xfcost.questions.tables.survey_text import document
 from xfcost.spec.load import load, presets_with
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

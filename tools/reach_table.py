@@ -9,8 +9,8 @@ import cog
 import xfcost
 from xfcost.counting.reach.result import BlockReach, Reach
 from xfcost.ledger.grid import sides_text
+from xfcost.questions.reach.text import input_text
 from xfcost.report.document import table_of, to_markup
-from xfcost.report.reach import input_text
 
 # Windows as the character model has them, the layers' dilation growing with depth (Beltagy et al. 2020, §4.1).
 _DILATED: Final = [f"stages.0.blocks.{number}.blocks.0.0.dilation={number}" for number in (1, 2, 3, 4)]

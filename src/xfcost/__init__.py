@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xfcost.api.analysis import analyze, build, compare, register, trace
-    from xfcost.api.check import check
-    from xfcost.api.difference import diff
-    from xfcost.api.drawings import diagram, glance
-    from xfcost.api.find import find
-    from xfcost.api.measuring.measure import measure
-    from xfcost.api.paper_tables import layer_types, survey
-    from xfcost.api.plot import plot
-    from xfcost.api.predictions import calibrate
-    from xfcost.api.reach import reach
-    from xfcost.api.report_page import write_report
-    from xfcost.api.residual_stream import stream
     from xfcost.api.roofline import roofline
     from xfcost.api.summary import summary
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
     from xfcost.ledger.residual_stream import ResidualStream
+    from xfcost.questions.calibrate.answer import calibrate
+    from xfcost.questions.check.answer import check
+    from xfcost.questions.diagram.answer import diagram
+    from xfcost.questions.diff.answer import diff
+    from xfcost.questions.find.answer import find
+    from xfcost.questions.glance.answer import glance
+    from xfcost.questions.measure.answer import measure
+    from xfcost.questions.plot.answer import plot
+    from xfcost.questions.reach.answer import reach
+    from xfcost.questions.report.answer import write_report
+    from xfcost.questions.stream.answer import stream
+    from xfcost.questions.tables.answer import layer_types, survey
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,24 +42,24 @@ __all__ = [
 _MODULES = {
     "analyze": "xfcost.api.analysis",
     "build": "xfcost.api.analysis",
-    "calibrate": "xfcost.api.predictions",
-    "check": "xfcost.api.check",
+    "calibrate": "xfcost.questions.calibrate.answer",
+    "check": "xfcost.questions.check.answer",
     "compare": "xfcost.api.analysis",
-    "diagram": "xfcost.api.drawings",
-    "diff": "xfcost.api.difference",
-    "find": "xfcost.api.find",
-    "glance": "xfcost.api.drawings",
-    "layer_types": "xfcost.api.paper_tables",
-    "measure": "xfcost.api.measuring.measure",
-    "plot": "xfcost.api.plot",
-    "reach": "xfcost.api.reach",
+    "diagram": "xfcost.questions.diagram.answer",
+    "diff": "xfcost.questions.diff.answer",
+    "find": "xfcost.questions.find.answer",
+    "glance": "xfcost.questions.glance.answer",
+    "layer_types": "xfcost.questions.tables.answer",
+    "measure": "xfcost.questions.measure.answer",
+    "plot": "xfcost.questions.plot.answer",
+    "reach": "xfcost.questions.reach.answer",
     "register": "xfcost.api.analysis",
     "roofline": "xfcost.api.roofline",
-    "stream": "xfcost.api.residual_stream",
+    "stream": "xfcost.questions.stream.answer",
     "summary": "xfcost.api.summary",
-    "survey": "xfcost.api.paper_tables",
+    "survey": "xfcost.questions.tables.answer",
     "trace": "xfcost.api.analysis",
-    "write_report": "xfcost.api.report_page",
+    "write_report": "xfcost.questions.report.answer",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",
     "ResidualStream": "xfcost.ledger.residual_stream",

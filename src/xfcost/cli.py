@@ -19,30 +19,30 @@ from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
 from xfcost.report.messages import discard, leave_stdout, open_stderr, own_stdout, say, settle, substitute, warn_once
 
-# In the order of the help: name -> module in `commands/`.
+# In the order of the help: name -> module in `questions/`.
 COMMANDS: Final = {
-    "analyze": "analyze",
-    "compare": "compare",
-    "find": "find",
-    "plot": "plot",
-    "report": "report",
-    "measure": "measure",
-    "diagram": "diagram",
-    "glance": "glance",
-    "reach": "reach",
-    "stream": "stream",
-    "layers": "layers",
-    "survey": "survey",
-    "devices": "devices",
-    "diff": "diff",
-    "check": "check",
-    "roofline": "roofline",
-    "calibrate": "calibrate",
-    "list": "list_",
-    "show": "show",
-    "import": "import_",
-    "schema": "schema",
-    "doctor": "doctor",
+    "analyze": "analyze.command",
+    "compare": "compare.command",
+    "find": "find.command",
+    "plot": "plot.command",
+    "report": "report.command",
+    "measure": "measure.command",
+    "diagram": "diagram.command",
+    "glance": "glance.command",
+    "reach": "reach.command",
+    "stream": "stream.command",
+    "layers": "tables.layers",
+    "survey": "tables.survey",
+    "devices": "devices.command",
+    "diff": "diff.command",
+    "check": "check.command",
+    "roofline": "roofline.command",
+    "calibrate": "calibrate.command",
+    "list": "models.list_",
+    "show": "models.show",
+    "import": "models.import_",
+    "schema": "models.schema",
+    "doctor": "doctor.command",
 }
 
 
@@ -210,7 +210,7 @@ def _errors_before_typer() -> Iterator[None]:
 
 def command(name: str) -> TyperCommand:
     """The command `name`: the function `run` of its module, whose docstring is the help, with an example at its end."""
-    module = import_module(f"xfcost.commands.{COMMANDS[name]}")
+    module = import_module(f"xfcost.questions.{COMMANDS[name]}")
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     text, _, example = inspect.cleandoc(module.run.__doc__ or "").partition("\n\nExample: ")
     single.command(name, cls=_Command, help=text, epilog=f"Example: {example}")(module.run)

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from typing_extensions import Protocol, Unpack
 
-    from xfcost.api.check import CheckOptions
+    from xfcost.questions.check.answer import CheckOptions
 
     class AssertCost(Protocol):
         """`xfcost.check`, which fails the test instead of returning a result."""
@@ -28,8 +28,8 @@ def assert_cost() -> AssertCost:
 
 def _assert_cost(target: Any, /, *, against: Any = None, **options: Unpack[CheckOptions]) -> None:
     __tracebackhide__ = True
-    from xfcost.api.check import check
-    from xfcost.report.budgets import document
+    from xfcost.questions.check.answer import check
+    from xfcost.questions.check.text import document
 
     found = check(target, against=against, **options)
     if not found.within:

@@ -1,35 +1,24 @@
-"""The Python face of the commands: the same results, without a terminal. A notebook shows their reports."""
+"""What the Python functions of several questions share. A notebook shows the reports of their results."""
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from xfcost.ledger import notebook
 
-# Class of a result -> the module of its report.
-_SHOWN: Final = {
-    "Ledger": "table",
-    "Comparison": "compare",
-    "CheckResult": "budgets",
-    "Diagram": "diagram",
-    "Diff": "differences",
-    "RunsDiff": "differences",
-    "FindResult": "find",
-    "Glance": "glance",
-    "LayerTable": "layer_types",
-    "Reach": "reach",
-    "ResidualStream": "residual_stream",
-    "Survey": "survey",
-}
+
+def show_in_notebooks(name: str, module: str) -> None:
+    """Show results whose class is called `name` by the report of this module."""
+    notebook.register(name, partial(_html, module))
 
 
-def _html(result: Any) -> str:
+def _html(module: str, result: Any) -> str:
     from xfcost.report.console import rich_html
 
     name = type(result).__name__
-    module = import_module(f"xfcost.report.{_SHOWN[name]}")
-    tables = rich_html(module.document([result] if name == "Reach" else result).terminal)
+    tables = rich_html(import_module(module).document([result] if name == "Reach" else result).terminal)
     if name not in ("Ledger", "Comparison"):
         return tables
     from xfcost.report.shares import shares_svg
@@ -37,5 +26,5 @@ def _html(result: Any) -> str:
     return tables + shares_svg(result)
 
 
-for _name in _SHOWN:
-    notebook.register(_name, _html)
+show_in_notebooks("Ledger", "xfcost.report.table")
+show_in_notebooks("Comparison", "xfcost.report.compare")

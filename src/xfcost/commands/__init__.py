@@ -1,1 +1,1 @@
-"""One verb per file; the docstring of its `run` is its help."""
+"""What commands share: options of typer, and rows of a file in place of a system."""

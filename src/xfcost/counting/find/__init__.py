@@ -1,1 +1,0 @@
-"""Which models fit: over the gallery, or over ranges of one model's keys."""

@@ -1,0 +1,1 @@
+"""`xfcost analyze`: one system."""

@@ -1,0 +1,1 @@
+"""`xfcost calibrate`: a device is measured for predictions."""

@@ -1,0 +1,1 @@
+"""`xfcost check`: a run held against budgets."""

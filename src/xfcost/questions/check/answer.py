@@ -1,0 +1,512 @@
+"""`xfcost.check`: runs held against their budgets, of one target or of all those of a pyproject.toml.
+
+    [tool.xfcost]
+    max-params = "30M"                 # of every target that has no own limit
+
+    [[tool.xfcost.check]]
+    target = "specs/tiny.yaml"
+    max-macs = "5G"
+    N = 784
+
+Keys are the options of `xfcost check` without their dashes; `input`, `build` and `set` take a text or a list.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from xfcost.api.analysis import analyze
+from xfcost.api.options import (
+    EVERY,
+    OPTIONS,
+    AnalyzeOptions,
+    BudgetOptions,
+    IncreaseOption,
+    PredictOption,
+    Progress,
+    read_option,
+    takes,
+)
+from xfcost.api.revisions import commit_of
+from xfcost.api.runs import refuse, taken_budgets
+from xfcost.api.systems import module_texts, spec_name
+from xfcost.counting.differences import Change, changes, grown, other_runs
+from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
+from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
+from xfcost.ledger.files import Expected
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.saved_report import Report, report_of
+from xfcost.questions.check.result import (
+    GROWING_OF_BUDGETS,
+    BudgetFigure,
+    BudgetResult,
+    Checked,
+    CheckResult,
+    devices_words,
+    figure_of,
+    growing,
+    heaviest,
+    increase_budgets,
+    weights,
+)
+from xfcost.questions.diff.answer import opened
+from xfcost.spec.load import is_path
+from xfcost.spec.reader import read_file
+from xfcost.spec.targets import module_target
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Unpack
+
+
+# Operations that are named of each figure that is over its budget.
+_MOST: Final = 5
+
+
+class CheckOptions(BudgetOptions, IncreaseOption, AnalyzeOptions, total=False):
+    """The keywords of `check`."""
+
+
+@takes(CheckOptions)
+def check(
+    target: str | os.PathLike[str] | torch.nn.Module | Ledger,
+    *,
+    against: str | os.PathLike[str] | Ledger | None = None,
+    **options: Unpack[CheckOptions],
+) -> CheckResult:
+    """Is a system within its budgets? What is over them is reported with the largest operations, or those that grew.
+
+    Args:
+        target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
+        against: a git revision of the target, a report that `analyze` saved as JSON, or a ledger.
+        **options: budgets, and those of `analyze`. With mode="train" the memory is that of a training step, with `on`
+            too that of the device that needs most. Seconds are the lower bound of `on`, or those of `predict`.
+
+    Returns:
+        CheckResult: `within`, and each figure with its limit.
+
+    Raises:
+        XfcostError: bad input: no budget, a limit that can't be read, a target that can't be counted.
+    """
+    given: dict[str, Any] = dict(options)
+    budgets, increase = taken_budgets(given), read_option("max_increase", given.pop("max_increase", None))
+    if not budgets and increase is None:
+        raise UsageError("check: expected a budget, as in max_macs='5G'")
+    progress = given.pop("progress", None)
+    return CheckResult(checked=(checked(target, Asked(budgets, against, given, progress, increase)),))
+
+
+class Asked(NamedTuple):
+    """What a target is held against, and how it is run."""
+
+    budgets: Sequence[Budget]
+    against: str | os.PathLike[str] | Ledger | None = None
+    options: Mapping[str, Any] = {}
+    """Of `analyze`."""
+    progress: Progress | None = None
+    increase: Fraction | None = None
+    """The share by which MACs, parameters, memory and seconds may grow."""
+
+
+def checked(target: Any, asked: Asked) -> Checked:
+    """One target held against its budgets.
+
+    Raises:
+        XfcostError: it can't be counted, or there is nothing to compare it with.
+    """
+    if asked.increase is not None and asked.against is None:
+        raise UsageError(
+            f"{INCREASE}: needs a git revision or a saved report to compare with, as in --against main or --against "
+            "report.json"
+        )
+    limited = {budget.quantity for budget in asked.budgets}
+    of_seconds = "seconds" in limited or asked.increase is not None
+    refuse(
+        "check",
+        asked.options,
+        against=asked.against is not None,
+        of_memory="memory" in limited or asked.increase is not None,
+        of_seconds=of_seconds,
+    )
+    ledger = target if isinstance(target, Ledger) else _counted(target, asked)
+    label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
+    report = report_of(ledger)
+    found = [(budget, figure_of(report, budget.quantity, budget.option)) for budget in asked.budgets]
+    needed = asked.increase is not None or any(not budget.allows(figure.value) for budget, figure in found)
+    before, notes = _before(label, report, asked, needed=needed) if asked.against is not None else (None, ())
+    if asked.increase is not None and before is not None:
+        found += increase_budgets(before, report, asked.increase)
+    changed = changes(before, report)[0] if needed and before is not None else None
+    return Checked(
+        target=label,
+        name=ledger.metadata.name,
+        run=_run_text(ledger),
+        held=tuple(_held(ledger, budget, figure, changed) for budget, figure in found),
+        against=None if before is None else _against_text(asked.against),
+        agrees=_agrees(ledger),
+        notes=(*notes, *_doubts(ledger)),
+    )
+
+
+def _held(ledger: Ledger, budget: Budget, figure: BudgetFigure, changed: Sequence[Change] | None) -> BudgetResult:
+    """A figure held against its budget; over it with the largest operations, and among `changed` those that grew."""
+    if budget.allows(figure.value):
+        return BudgetResult(budget=budget, figure=figure)
+    quantity = growing(figure, budget)
+    # rows of the earlier run have no bound of their own
+    more = None if changed is None or quantity == "least_seconds" else grown(changed, quantity)
+    return BudgetResult(
+        budget=budget,
+        figure=figure,
+        heaviest=heaviest(weights(ledger, figure, budget), _MOST),
+        grown=None if more is None else tuple(more[:_MOST]),
+    )
+
+
+def _counted(target: Any, asked: Asked) -> Ledger:
+    """The ledger of a target, without a trace unless that is asked for."""
+    return analyze(target, progress=asked.progress, **({"trace": False, "mixing": False} | dict(asked.options)))
+
+
+def _run_text(ledger: Ledger) -> str:
+    from xfcost.report.input_description import circumstances
+
+    return " ".join([*circumstances(ledger.metadata).split(), *devices_words(ledger)])
+
+
+def _agrees(ledger: Ledger) -> bool:
+    """Do the accounts agree that are compared with a closed form: traced, and kinds?"""
+    accounts = (ledger.agreement, ledger.probe)
+    return ledger.module is not None or all(account is None or account.exact for account in accounts)
+
+
+def _doubts(ledger: Ledger) -> list[str]:
+    """What speaks against the figures: accounts that disagree, or operations that make them lower bounds."""
+    if not _agrees(ledger):
+        traced = ledger.agreement is None or ledger.agreement.exact
+        disagree = "the kinds declared and those of the running model" if traced else "counted and traced"
+        return [f"{disagree} disagree; `xfcost analyze` shows where"]
+    if ledger.module is None or ledger.module.complete:
+        return []
+    names = ", ".join(ledger.module.uncounted)
+    doubt = f"no formula is known for {names}: MACs and FLOPs are lower bounds, so the budget cannot be checked"
+    return [f"{doubt}; count it with @xfcost.register in the module's code"]
+
+
+def _against_text(against: Any) -> str:
+    return against.metadata.name if isinstance(against, Ledger) else os.fspath(against)
+
+
+def _before(label: str, after: Report, asked: Asked, *, needed: bool) -> tuple[Report | None, tuple[str, ...]]:
+    """The run to compare with, and notes; none where the target is new.
+
+    Where it isn't needed, a revision needs only to be one.
+
+    Raises:
+        UsageError: there is no such revision or file, or its run is another.
+    """
+    against = asked.against
+    if isinstance(against, Ledger):
+        before, saved = report_of(against), True
+    else:
+        name = spec_name(against) if against is not None else ""
+        saved = name.endswith(".json") or os.path.exists(name)
+        text = name if saved else f"{name}:{_from_here(label)}"
+        if not saved and not needed:
+            commit_of(name)
+            return None, ()
+        try:
+            with ExitStack() as stack:
+                # counted as the run after it
+                side = opened(text, 1, (text,), {**asked.options, "progress": asked.progress}, stack)
+        except AbsentError:
+            return None, (f"{label} is new: {name} has no such file",)
+        if side.report is None:
+            raise UsageError(f"--against {name}: has measurements; expected a revision, or a report of `analyze`")
+        before = side.report
+    differing = other_runs(before, after)
+    if differing and saved:
+        raise UsageError(
+            f"--against {_against_text(against)}: not the same run: {'; '.join(differing)}; save it again with these "
+            "options, or give its own"
+        )
+    return before, tuple(f"not the same run as before: {text}" for text in differing)
+
+
+def _from_here(label: str) -> str:
+    """The target of a revision, its path from the current folder.
+
+    Raises:
+        UsageError: it is a preset or a given module, which have no revisions.
+    """
+    target = module_target(label)
+    if target is None and not is_path(label):
+        raise UsageError(
+            f"--against: {printable(label, 80)} is a preset of xfcost, not a file in this folder; give a saved report"
+        )
+    if target is not None and target.kind == "package":
+        return label
+    place = target.place if target is not None else label
+    name = f":{target.name}" if target is not None and target.name else ""
+    return f"./{os.path.relpath(place)}{name}"
+
+
+FILE: Final = "pyproject.toml"
+TABLE: Final = "tool.xfcost"
+_BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for quantity in GROWING_OF_BUDGETS}
+# Of all keys the name of the option.
+_OPTIONS: Final = {
+    name.replace("_", "-"): name
+    for name in (*OPTIONS, *IncreaseOption.__annotations__, *PredictOption.__annotations__, "threads")
+}
+_FLAGS: Final = {key: name for key, name in _OPTIONS.items() if EVERY[name].default is False}
+# Keys that take one text or several.
+_LISTS: Final = {"input": "inputs", "build": "build", "set": "settings"}
+_EXPECTED: Final = Expected(
+    what="a TOML file", missing=f"expected a {FILE}", large="a pyproject.toml is a few pages", most_bytes=10_000_000
+)
+
+
+class CheckEntry(NamedTuple):
+    """A target with its budgets and options, or what all targets have by default."""
+
+    target: str
+    budgets: Mapping[str, Budget]
+    options: Mapping[str, Any]
+    """Of `analyze`, and `max_increase`."""
+    where: str = ""
+    """Its file and table, for messages; empty of a target of no file."""
+
+    @property
+    def limits_something(self) -> bool:
+        """Has it a budget, or the most that figures may grow?"""
+        return bool(self.budgets) or "max_increase" in self.options
+
+    def over(self, default: CheckEntry) -> CheckEntry:
+        """This entry, and what it leaves to `default`."""
+        options = dict(default.options)
+        if "N" in self.options or "size" in self.options:  # they say the same in two ways
+            options = {name: value for name, value in options.items() if name not in ("N", "size")}
+        budgets = {**default.budgets, **self.budgets}
+        return CheckEntry(self.target, budgets, options | dict(self.options), self.where or default.where)
+
+
+class CheckProject(NamedTuple):
+    """The tables of one file."""
+
+    folder: Path
+    file: str
+    """Its name in messages."""
+    default: CheckEntry
+    entries: tuple[CheckEntry, ...]
+
+
+def _located(target: str, folder: Path) -> str:
+    """A target with the real path of its file; a preset and a package are their names."""
+    found = module_target(target)
+    if found is not None and found.kind != "package":
+        return f"{os.path.realpath(folder / found.place)}:{found.name}"
+    if found is None and target.endswith((".yaml", ".yml")):
+        return os.path.realpath(folder / target)
+    return target
+
+
+def find_project(start: Path) -> CheckProject | None:
+    """The tables of the nearest pyproject.toml that has some, from `start` upwards; None where none has.
+
+    Raises:
+        XfcostError: one is no file or no TOML, or says what can't be.
+    """
+    for folder in (start, *start.parents):
+        file = folder / FILE
+        if os.path.lexists(file) and (found := read_project(file)) is not None:
+            return found
+    return None
+
+
+def read_project(file: Path) -> CheckProject | None:
+    """The tables of a file; None where it has none.
+
+    Raises:
+        UsageError: it is no TOML, or says what can't be.
+    """
+    name = shown(os.path.relpath(file), 200)
+    content = _toml(read_file(file, name, _EXPECTED), name)
+    tool = content.get("tool", {})
+    if not isinstance(tool, dict):
+        raise UsageError(f"{name}: tool: expected tables, [{TABLE}] and others, got {shown(tool)}")
+    if "xfcost" not in tool:
+        return None
+    table = tool["xfcost"]
+    if not isinstance(table, dict):
+        raise UsageError(f"{name}: {TABLE}: expected a table, [{TABLE}], got {shown(table)}")
+    rest = dict(table)
+    given = rest.pop("check", [])
+    default = _entry(rest, f"{name}: [{TABLE}]", also=("check",))
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        raise UsageError(f"{name}: {TABLE}.check: expected tables, [[{TABLE}.check]] each, got {shown(given)}")
+    entries = [_target_entry(one, f"{name}: [[{TABLE}.check]] {number}") for number, one in enumerate(given, 1)]
+    for number, entry in enumerate(entries, 1):
+        if not entry.over(default).limits_something:
+            raise UsageError(
+                f'{name}: [[{TABLE}.check]] {number}: {entry.target} has no budget; give one, as in max-macs = "5G"'
+            )
+    return CheckProject(file.parent, name, default, tuple(entry.over(default) for entry in entries))
+
+
+def _toml(text: str, name: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UsageError(f"{name}: is nested too deeply to be a pyproject.toml") from None
+    except ValueError as error:  # TOMLDecodeError, and what int() and datetime refuse
+        raise UsageError(f"{name}: is not valid TOML: {printable(str(error), 200)}") from None
+
+
+def _target_entry(table: Mapping[str, Any], where: str) -> CheckEntry:
+    """One table of `check`.
+
+    Raises:
+        UsageError: it has no target, or says what can't be.
+    """
+    rest = dict(table)
+    target = rest.pop("target", None)
+    if not isinstance(target, str) or not target:
+        wrong = "has no target" if target is None else f"target: expected a text, got {shown(target)}"
+        raise UsageError(f'{where}: {wrong}; as in target = "specs/tiny.yaml" or "model.py:build"')
+    return _entry(rest, where, also=("target",))._replace(target=target, where=where)
+
+
+def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> CheckEntry:
+    budgets: dict[str, Budget] = {}
+    options: dict[str, Any] = {}
+    for key, given in table.items():
+        try:
+            name, value = _read(key, given, also)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+        (budgets if isinstance(value, Budget) else options)[name] = value
+    return CheckEntry("", budgets, options)
+
+
+def _read(key: str, value: Any, also: tuple[str, ...]) -> tuple[str, Any]:
+    """The name of a budget or of an option, and its value, read as on the command line.
+
+    Raises:
+        UsageError: it can't be, or there is no such key.
+    """
+    if key in _BUDGETS:
+        text = str(value) if isinstance(value, int | float) else value  # a number has no unit here either
+        return _BUDGETS[key], Budget(_BUDGETS[key], BUDGETS[_BUDGETS[key]].read(key, text))
+    if key in _LISTS:
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+            raise UsageError(f"{key}: expected a text or a list of texts, got {shown(value)}")
+        return _LISTS[key], texts
+    if key == "trace" or key in _FLAGS:
+        if not isinstance(value, bool):
+            raise UsageError(f"{key}: expected true or false, got {shown(value)}")
+        return _FLAGS.get(key, key), value
+    if key not in _OPTIONS:
+        known = [*also, *_BUDGETS, *_LISTS, "trace", *_OPTIONS]
+        raise UsageError(f"unknown key {printable(key)!r}; {nearest(key, known)}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise UsageError(f"{key}: expected a number or a text, got {shown(value)}")
+    read_option(_OPTIONS[key], value)
+    return _OPTIONS[key], value
+
+
+class PlannedCheck(NamedTuple):
+    """An entry, and the folder from which its target is named."""
+
+    folder: Path
+    entry: CheckEntry
+
+
+def planned(
+    targets: Sequence[str], budgets: Sequence[Budget], options: Mapping[str, Any], project: CheckProject | None
+) -> list[PlannedCheck]:
+    """Every check: of the `targets`, or where none is given of all entries of the project.
+
+    What is written on the command line, `budgets` and `options`, goes before what the project's file has.
+
+    Raises:
+        UsageError: there is nothing to check, or a target without a budget.
+    """
+    entries = _entries(targets, project)
+    if not entries:
+        raise UsageError(
+            "nothing to check: give a target and a budget, as in `xfcost check spec.yaml --max-macs 5G`, or write "
+            f"[[{TABLE}.check]] tables in {FILE if project is None else project.file}"
+        )
+    own = CheckEntry("", {budget.quantity: budget for budget in budgets}, options)
+    texts = module_texts([one.entry.target for one in entries], options)
+    plan = []
+    for (folder, entry), words in zip(entries, texts, strict=True):
+        whole = own.over(entry)
+        if not whole.limits_something:
+            raise UsageError(
+                f"{entry.target}: has no budget; give one, as in --max-macs 5G, or write it in {FILE} under "
+                f"[[{TABLE}.check]]"
+            )
+        plan.append(PlannedCheck(folder, whole._replace(target=entry.target, options={**whole.options, **words})))
+    return plan
+
+
+def _entries(targets: Sequence[str], project: CheckProject | None) -> list[PlannedCheck]:
+    if not targets:
+        return [] if project is None else [PlannedCheck(project.folder, entry) for entry in project.entries]
+    here, found = Path.cwd(), list[PlannedCheck]()
+    for target in targets:
+        entries, default = () if project is None else project.entries, CheckEntry(target, {}, {})
+        if project is not None:
+            wanted, default = _located(target, here), project.default
+            entries = tuple(one for one in entries if _located(one.target, project.folder) == wanted)
+        found += [PlannedCheck(here, one._replace(target=target)) for one in entries or (default,)]
+    return found
+
+
+def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progress) -> CheckResult:
+    """The checks of a plan, each from the folder of its target.
+
+    Raises:
+        XfcostError: one of them can't be run.
+    """
+    place = os.path.abspath(against) if against is not None and os.path.exists(against) else against
+    found = []
+    for folder, entry in plan:
+        options = dict(entry.options)
+        increase = read_option("max_increase", options.pop("max_increase", None))
+        asked = Asked(tuple(entry.budgets.values()), place, options, progress, increase)
+        try:
+            with _inside(folder):
+                one = checked(entry.target, asked)
+            found.append(one if one.against is None else msgspec.structs.replace(one, against=against))
+        except XfcostError as error:
+            if entry.where:
+                error.args = (f"{entry.where} ({printable(entry.target, 80)}): {error}",)
+            raise
+    return CheckResult(checked=tuple(found))
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    """Let paths and packages be found from `folder`."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -1,0 +1,101 @@
+"""`xfcost check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from xfcost.api.options import (
+    BudgetOptions,
+    IncreaseOption,
+    InputOptions,
+    PredictOption,
+    RunOptions,
+    SettingsOption,
+    TraceOption,
+)
+from xfcost.commands import options as shared
+from xfcost.report.messages import say
+
+Targets = Annotated[
+    list[str] | None,
+    shared.spec_argument(
+        "Presets, YAML files, torch modules (model.py:NAME, whose code is executed) or config.json of transformers "
+        "(default: the targets in pyproject.toml)."
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="REV|FILE",
+        help="Compare with a git revision, or with a report saved by `analyze -o FILE`; --max-increase limits the "
+        "growth.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Path of the pyproject.toml (default: the nearest one in this folder or above).",
+    ),
+]
+
+
+@shared.options(
+    RunOptions,
+    SettingsOption,
+    TraceOption,
+    BudgetOptions,
+    IncreaseOption,
+    PredictOption,
+    "threads",
+    InputOptions,
+    *shared.REPORT,
+    max_memory="Maximum memory (2GiB): weights, attention matrices and KV cache; with --mode train of a step, with "
+    "--on of one device.",
+    max_seconds="Maximum time (10ms): of the lower bound with --on, of the prediction with --predict.",
+)
+def run(
+    context: typer.Context, targets: Targets = None, against: Against = None, config: Config = None, **given: Any
+) -> None:
+    """Check that models are within their budgets; exit code 1 if not.
+
+    For continuous integration. A pyproject.toml can set budgets and options, in one [[tool.xfcost.check]] table per
+    target. For a figure over its budget, the report lists the operations that cost most or, with --against, those that
+    grew. `--against main --max-increase 2%` needs no budget: it fails if a figure grew by more than 2 % since that
+    revision.
+
+    Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
+    """
+    from xfcost.api.runs import taken_budgets
+    from xfcost.questions.check.answer import check_all, planned
+    from xfcost.questions.check.text import document
+
+    target = shared.target_of(given)
+    budgets = taken_budgets(given)
+    written = {name: value for name, value in given.items() if shared.is_given(context, name)}
+    found = check_all(planned(targets or (), budgets, written, _project(config)), against, say)
+    target.document(document(found))
+    if not found.within:
+        raise typer.Exit(1)
+
+
+def _project(config: Path | None) -> Any:
+    """The tables of the file that is named, or of the nearest one.
+
+    Raises:
+        UsageError: it has none, or says what can't be.
+    """
+    from xfcost.ledger.errors import UsageError, shown
+    from xfcost.questions.check.answer import TABLE, find_project, read_project
+
+    if config is None:
+        return find_project(Path.cwd())
+    found = read_project(config)
+    if found is None:
+        raise UsageError(f"--config {shown(config, 200)}: has no table [{TABLE}]")
+    return found

@@ -1,0 +1,1 @@
+"""`xfcost compare`: several systems side by side."""

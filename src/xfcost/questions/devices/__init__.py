@@ -1,0 +1,1 @@
+"""`xfcost devices`: the datasheets."""

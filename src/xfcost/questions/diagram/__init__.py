@@ -1,0 +1,1 @@
+"""`xfcost diagram`: blocks side by side."""

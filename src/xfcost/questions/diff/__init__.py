@@ -1,0 +1,1 @@
+"""`xfcost diff`: what changed from one report or file to another."""

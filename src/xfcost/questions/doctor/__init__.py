@@ -1,0 +1,1 @@
+"""`xfcost doctor`: does the installation work?"""

@@ -1,0 +1,1 @@
+"""`xfcost find`: which models fit, over the gallery or over ranges of one model's keys."""

@@ -1,0 +1,234 @@
+"""What a search found: the models that fit, the front among them, why the others don't; what they are sorted by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from xfcost.ledger import notebook, units
+from xfcost.ledger.budgets import Budget
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.quantization import WeightFormat
+from xfcost.ledger.units import number_of
+from xfcost.questions.find.costs import ModelTotals
+from xfcost.spec.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Quantity(NamedTuple):
+    """A figure of a model."""
+
+    title: str
+    """Its column."""
+    of: Callable[[ModelTotals], Any]
+    """Its value, or an array of values."""
+    text: Callable[[Any], str]
+    descending: bool = False
+    """Is more of it better at the same price? Then the most comes first."""
+
+
+QUANTITIES: Final[dict[str, Quantity]] = {
+    "params": Quantity("parameters", lambda totals: totals.params, units.count, descending=True),
+    "macs": Quantity("MACs", lambda totals: totals.macs, units.count),
+    "flops": Quantity("FLOPs", lambda totals: totals.flops, units.count),
+    "memory": Quantity("memory", lambda totals: totals.memory, units.size),
+    "weight_bytes": Quantity("weights", lambda totals: totals.inference.weights, units.size),
+    "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
+    "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
+    "seconds": Quantity("time bound", lambda totals: totals.seconds, units.seconds),
+    "tf32_seconds": Quantity("with TF32", lambda totals: totals.tf32_seconds, units.seconds),
+}
+
+
+_SECONDS: Final = {"seconds", "tf32_seconds"}
+# The budget -> the quantity that it limits, where these have different names.
+_LIMITED: Final = {"kv_cache": "cache_bytes", "device_memory": "memory"}
+
+
+def figures_of(totals: ModelTotals) -> dict[str, Any]:
+    """Every quantity; seconds only on devices."""
+    found = {name: quantity.of(totals) for name, quantity in QUANTITIES.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def limited(budget: Budget) -> str:
+    """The quantity that a budget limits."""
+    return _LIMITED.get(budget.quantity, budget.quantity)
+
+
+def without_time(figures: dict[str, Any], over: Iterable[Budget]) -> dict[str, Any]:
+    """The figures of a model over these budgets: where it does not fit in the memory of devices, it takes no time."""
+    fits = all(budget.quantity != "device_memory" for budget in over)
+    return figures if fits else figures | {name: None for name in _SECONDS if name in figures}
+
+
+def quantity_name(option: str, given: str) -> str:
+    """The quantity of `--sort`.
+
+    Raises:
+        UsageError: there is no such quantity.
+    """
+    name = given.strip().replace("-", "_")
+    if name not in QUANTITIES:
+        raise UsageError(f"{option} {shown(given)}: {nearest(name, QUANTITIES)}")
+    return name
+
+
+def front_names(given: str) -> tuple[str, str]:
+    """`params,macs` -> the quantity that a front has the most of, and the one that it has the least of.
+
+    Raises:
+        UsageError: these are not two quantities.
+    """
+    names = given.split(",")
+    if len(names) != 2 or len({name.strip() for name in names}) != 2:  # noqa: PLR2004 - the axes of a plot
+        raise UsageError(
+            f"--front {shown(given)}: expected two quantities, the most of one for the least of the other, as in "
+            "--front params,macs"
+        )
+    return quantity_name("--front", names[0]), quantity_name("--front", names[1])
+
+
+class Question(NamedTuple):
+    """What is asked of every model."""
+
+    budgets: tuple[Budget, ...] = ()
+    sort: str = "params"
+    descending: bool = True
+    top: int = 20
+    """Models that are listed, of those that fit."""
+    front: tuple[str, str] = ("params", "macs")
+    """For no model of the front is there another with as much of the first quantity and less of the second."""
+
+
+class FoundModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that was counted."""
+
+    name: str
+    """A preset; or the values of the varied keys, as `--set` takes them."""
+    figures: dict[str, Any]
+    """Every quantity: whole numbers; with devices also seconds."""
+    values: tuple[Any, ...] = ()
+    """Of the varied keys."""
+    family: str | None = None
+    """Of a preset."""
+    front: bool = False
+    """Is it on the front?"""
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why models don't fit."""
+
+    reason: str
+    """The budget; or the error of the first of them."""
+    count: int
+    """How many have it. A model may be over several budgets."""
+    alone: int = 0
+    """How many are over only this budget."""
+    nearest: FoundModel | None = None
+    """The nearest of those over only this budget."""
+    excess: float | None = None
+    """How far that one is over the budget, as a share of it."""
+    budget: bool = False
+
+
+class NotFitting(msgspec.Struct, frozen=True, kw_only=True):
+    """A preset that doesn't fit, and why."""
+
+    name: str
+    family: str
+    reason: str
+    figures: dict[str, Any] | None = None
+    """None where it can't be run so."""
+
+
+class FindResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `xfcost find`."""
+
+    question: Question
+    run: Run
+    searched: int
+    """Models that were looked at."""
+    fits: int
+    rows: tuple[FoundModel, ...]
+    """Those that fit, in order: of the gallery all, of ranges the first `question.top`."""
+    front: tuple[FoundModel, ...]
+    """The front of all that fit, from the least to the most."""
+    left_out: tuple[LeftOut, ...]
+    cloud: tuple[tuple[Any, Any], ...] = ()
+    """Some of those that fit, for a plot: both quantities of the front."""
+    spec: str | None = None
+    """The spec whose keys are varied; None of the gallery."""
+    keys: tuple[str, ...] = ()
+    """The varied keys."""
+    space: int | None = None
+    """All configurations of these keys."""
+    not_fitting: tuple[NotFitting, ...] = ()
+    """Of the gallery: every preset that doesn't fit."""
+    weights: dict[str, WeightFormat] = {}
+    """Model -> the format of its weights, of those that have one."""
+    more_work: tuple[str, ...] = ()
+    """Models whose class, which is counted, does more than a server does."""
+
+    @property
+    def refused(self) -> int:
+        """Models that can't be, or not with these run options."""
+        return sum(one.count for one in self.left_out if not one.budget)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per listed model, raw figures; of the gallery also those that don't fit. Imports pandas."""
+        import pandas as pd
+
+        return pd.DataFrame.from_records(records(self))
+
+    def __repr__(self) -> str:
+        return notebook.line(self, f"{number_of(self.searched, 'model')} searched, {self.fits:,} fit")
+
+    _repr_html_ = notebook.html
+
+
+def records(found: FindResult) -> list[dict[str, Any]]:
+    """One plain dict per listed model, then per model of the front that is not listed, then per preset left out."""
+    listed = {row.name for row in found.rows}
+    rows = [*found.rows, *(row for row in found.front if row.name not in listed)]
+    lines = []
+    for row in rows:
+        names, reason = {"preset": row.name, "family": row.family}, {"reason": None}
+        if found.keys:
+            names, reason = dict(zip(found.keys, row.values, strict=True)), {}
+        lines.append(names | {"fits": True, "front": row.front} | row.figures | reason)
+    lines += [
+        {"preset": one.name, "family": one.family, "fits": False, "front": False}
+        | dict.fromkeys(rows[0].figures if rows else ())
+        | (one.figures or {})
+        | {"reason": one.reason}
+        for one in found.not_fitting
+    ]
+    return lines
+
+
+def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Question:
+    """`question`, with the memory of the devices as a budget, where it is known.
+
+    Raises:
+        UsageError: seconds are asked for without devices, or these have no peak of the dtype, or no TF32.
+    """
+    if on is None:
+        asked = [budget.option for budget in question.budgets if budget.quantity == "seconds"]
+        asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
+        asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
+        if asked:
+            raise UsageError(f"{asked[0]}: needs a device, as in --on h100-sxm (`xfcost devices`)")
+        return question
+    on.peak(dtype)
+    if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):
+        option = "--sort" if question.sort == "tf32_seconds" else "--front"
+        raise UsageError(f"{option} tf32-seconds: {on.name} has no TF32 faster than {dtype}; expected seconds")
+    if on.memory_bytes is None:
+        return question
+    return question._replace(budgets=(*question.budgets, Budget("device_memory", on.memory_bytes, on.name)))

@@ -1,0 +1,1 @@
+"""`xfcost glance`: every named operation once."""

@@ -1,0 +1,1 @@
+"""`xfcost measure`: a sweep, a row per process, into a file."""

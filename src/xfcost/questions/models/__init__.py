@@ -1,0 +1,1 @@
+"""`xfcost list`, `show`, `import` and `schema`: which models there are, and their specs."""

@@ -1,0 +1,1 @@
+"""`xfcost plot`: growth with N, and the throughput of devices."""

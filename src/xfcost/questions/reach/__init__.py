@@ -1,0 +1,1 @@
+"""`xfcost reach`: how far information travels."""

@@ -1,0 +1,1 @@
+"""`xfcost report`: one HTML file."""

@@ -1,0 +1,236 @@
+"""What the page of `xfcost report` shows: its answer, then every system, as plain values for the templates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import MOST_PAIRED
+from xfcost.counting.diagram import Diagram
+from xfcost.counting.system import GROWING
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import KINDS, Mixing, Operation
+from xfcost.ledger.roofline import Roofline
+from xfcost.questions.report.size_forms import TOTAL, SizeForms, row_figures
+from xfcost.report.compare import cost_texts, exponent_text, growth_range, growth_words
+from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
+from xfcost.report.header import COUNTED_ONLY, header
+from xfcost.report.input_description import input_warnings, names_text
+from xfcost.report.quantities import QUANTITIES, figure_text
+from xfcost.report.style import WORDS, letters_text
+from xfcost.report.table import order_cell
+from xfcost.report.timing import compared_prediction_texts
+
+
+class PageSizes(NamedTuple):
+    """The N that a reader can choose, and the systems' costs at each."""
+
+    tokens: tuple[int, ...]
+    own: int
+    """The place of the (first) system's own N."""
+    common: bool
+    """Do all systems have that N, in the page's figures?"""
+    systems: tuple[SizeForms, ...]
+    of: str
+    """The part of the work that they are of: `of one forward pass`."""
+
+
+class PageContent(NamedTuple):
+    """The parts of the page."""
+
+    comparison: Comparison
+    """Of one system too."""
+    diagram: Diagram
+    not_drawn: int
+    """Systems that the diagram leaves out."""
+    sizes: PageSizes | str
+    """Or why there is no choice of N."""
+    rooflines: Sequence[Roofline] | str
+    """Of what was timed or predicted, or of the devices of `--on`; none without. Or why these have none."""
+
+
+Quantity = Literal["params", "macs", "mixing_macs", "attention_bytes", "cache_bytes"]
+
+
+# The quantities of a whole system, with their words.
+TOTAL_WORDS: Final[dict[Quantity, str]] = {name: QUANTITIES[name].name for name in get_args(Quantity)}
+
+
+def comparison_lines(comparison: Comparison, *, options: bool) -> list[str]:
+    """Which system costs less and by how much; nothing of one system. Of many, the least and the most.
+
+    With `options` warnings name the options that mend them: in a terminal, not on the page.
+    """
+    if len(comparison.names) == 1:
+        return []
+    metadata = {name: ledger.metadata for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
+    if len(comparison.names) > MOST_PAIRED:
+        return [*_extremes(comparison), *input_warnings(metadata, options=options)]
+    texts = (*cost_texts(comparison), *compared_prediction_texts(comparison))
+    return [*(text.plain.strip() for text in texts), *input_warnings(metadata, options=options)]
+
+
+def crossover_lines(comparison: Comparison) -> list[str]:
+    """The N, and the image sizes, at which one system overtakes another; nothing of one system."""
+    if len(comparison.names) == 1:
+        return []
+    texts = (*crossover_texts(comparison, verbose=False), *size_crossover_texts(comparison, verbose=False))
+    return [text.plain.strip() for text in texts]
+
+
+def _extremes(comparison: Comparison) -> Iterator[str]:
+    """`attention memory: none in FNet; Perceiver has the least, 84 MiB, GShard the most, 9 GiB (110×)`."""
+    for quantity, word in TOTAL_WORDS.items():
+        values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
+        zero = [name for name, value in values.items() if value == 0]
+        some = {name: value for name, value in values.items() if value}
+        if len(some) > 1:
+            least, most = min(some, key=lambda name: some[name]), max(some, key=lambda name: some[name])
+            low, high = (figure_text(quantity, some[name]) for name in (least, most))
+            none = f"none in {names_text(zero)}; of the others " if zero else ""
+            times = units.ratio(some[most] / some[least])
+            yield f"{word}: {none}{least} has the least, {low}, {most} the most, {high} ({times})"
+
+
+def system_lines(comparison: Comparison, place: int) -> list[str]:
+    """One system: its input, what its mode asks, its totals, how it grows."""
+    ledger = comparison.ledgers[place]
+    _, *lines = header(ledger)
+    return [*(spaced(line.plain) for line in lines), *_growth(comparison, place)]
+
+
+def spaced(line: str) -> str:
+    """A line of a terminal, whose figures blanks keep apart, as text of a page, which would join them."""
+    return re.sub(r"\s{2,}", "; ", line.strip())
+
+
+def _growth(comparison: Comparison, place: int) -> Iterator[str]:
+    """`growth, exponent e in cost ~ N^e (to 4·N): MACs 1.41, …`; nothing where no other N fits."""
+    growth, ledger = comparison.growth[comparison.names[place]], comparison.ledgers[place]
+    if growth["factor"] is None:
+        return
+    words = growth_words([ledger]).items()
+    exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words)
+    yield f"growth{forward_part(comparison)}, exponent e in cost ~ N^e ({growth_range(growth, ledger)}): {exponents}"
+
+
+def system_view(content: PageContent, place: int) -> dict[str, Any]:
+    """The view of the system at `place`, as the templates take it."""
+    comparison, sizes, ledger = content.comparison, content.sizes, content.comparison.ledgers[place]
+    figures = Figures(ledger, place)
+    kinds = [kind for kind in KINDS if any(row.mixing == kind for row in ledger.rows)]
+    alike: dict[tuple[str, Mixing, str, str], list[int]] = {}
+    for at, row in enumerate(ledger.rows):
+        if not row.only_moves:
+            alike.setdefault((row.title, row.mixing, order_cell(row), row.reads or units.DASH), []).append(at)
+    operations = [
+        {"title": title, "times": sum(ledger.rows[at].times for at in places), "kind": kind, "kind_word": WORDS[kind]}
+        | {"order": order, "reads": reads, "params": figures.of_rows("params", places)}
+        | {"macs": figures.of_rows("macs", places), "memory": figures.of_rows("attention_bytes", places)}
+        for (title, kind, order, reads), places in alike.items()
+    ]
+    return {
+        "place": place,
+        "name": comparison.names[place],
+        "paper": ledger.metadata.paper or "",
+        "source": ledger.metadata.source,
+        "lines": [line for line in system_lines(comparison, place) if line != COUNTED_ONLY],
+        "totals": {quantity: figures.total(quantity) for quantity in TOTAL_WORDS},
+        "kinds": [
+            {"kind": kind, "word": WORDS[kind]}
+            | {"macs": figures.of_kind("macs", kind), "params": figures.of_kind("params", kind)}
+            for kind in kinds
+        ],
+        "operations": operations,
+        "letters": letters_text(row.order for row in ledger.rows),
+        "tree": tree(ledger, figures),
+        "forms": [] if isinstance(sizes, str) else list(_forms(sizes, sizes.systems[place])),
+        "notes": [*ledger.metadata.warnings, *ledger.metadata.notes],
+        "moved": sum(row.only_moves for row in ledger.rows),
+    }
+
+
+def _forms(sizes: PageSizes, found: SizeForms) -> Iterator[dict[str, str]]:
+    """The closed forms of the totals that hold at the page's own N, in letters, and where they hold."""
+    for quantity, word in TOTAL_WORDS.items():
+        text = found.form_text((TOTAL, quantity), sizes.own)
+        if text is not None:
+            first, last = found.held((TOTAL, quantity), sizes.own)
+            span = f"{sizes.tokens[first]:,} to {sizes.tokens[last]:,}"
+            where = f"counted and equal at {last - first + 1:,} N from {span}"
+            yield {"word": word, "text": text, "where": where}
+
+
+class Figures:
+    """The figures of one system: of the whole, of a mixing kind, or summed over some rows, as the templates take them.
+
+    `system` is the system's place, `whole` is `total` or the mixing kind, `rows` the places of the rows (`0 3 7`), and
+    `share` that of the system's MACs.
+    """
+
+    def __init__(self, ledger: Ledger, place: int) -> None:
+        self._ledger, self._place = ledger, place
+        self._rows = [row_figures(row, ledger.bytes_per_element) for row in ledger.rows]
+        self._macs = ledger.total("macs") or 0
+
+    def of_rows(self, quantity: Literal["params", "macs", "attention_bytes"], places: Sequence[int]) -> dict[str, Any]:
+        """`quantity` over the rows at these places."""
+        value = sum(self._rows[place][quantity] for place in places)
+        return self._figure(quantity, value) | {"rows": " ".join(map(str, places))}
+
+    def of_kind(self, quantity: Literal["params", "macs"], kind: Mixing) -> dict[str, Any]:
+        """`quantity` of all operations of a mixing kind."""
+        value = self._ledger.total(quantity, lambda row: row.mixing == kind) or 0
+        return self._figure(quantity, value) | {"whole": kind}
+
+    def total(self, quantity: Quantity) -> dict[str, Any]:
+        """`quantity` of the whole."""
+        value = self._ledger.total("params") or 0 if quantity == "params" else GROWING[quantity](self._ledger)
+        return self._figure(quantity, value) | {"whole": TOTAL}
+
+    def _figure(self, quantity: Quantity, value: int | None) -> dict[str, Any]:
+        share = units.percent(value or 0, self._macs) if quantity == "macs" else ""
+        text = "0" if value == 0 else figure_text(quantity, value)  # of bytes too
+        given = {"text": text, "value": value, "quantity": quantity, "system": self._place, "share": share}
+        return given | {"whole": "", "rows": ""}
+
+
+def tree(ledger: Ledger, figures: Figures) -> list[dict[str, Any]]:
+    """The nodes below the whole system: stages, blocks, modules and operations."""
+    places = [(_parents(row, ledger), place) for place, row in enumerate(ledger.rows) if not row.only_moves]
+    return list(_nodes(places, 0, ledger.rows, figures))
+
+
+def _parents(row: Operation, ledger: Ledger) -> list[str]:
+    """The names above an operation, from the outermost."""
+    if ledger.module is not None:
+        return (row.component or ledger.metadata.name).split(".")
+    return [row.stage, *([row.block.removeprefix(f"{row.stage} · ")] if row.block != row.stage else [])]
+
+
+def _nodes(
+    places: Sequence[tuple[list[str], int]], depth: int, rows: Sequence[Operation], figures: Figures
+) -> Iterator[dict[str, Any]]:
+    """Those at one depth, in order of first appearance; operations, which have a kind, where no name is left.
+
+    `times` is how often a node is there, 1 where its operations differ in that.
+    """
+
+    def node(name: str, own: list[int], times: int, kind: str = "") -> dict[str, Any]:
+        macs, params = figures.of_rows("macs", own), figures.of_rows("params", own)
+        return {"name": name, "times": times, "macs": macs, "params": params, "inside": [], "kind": kind}
+
+    groups: dict[str, list[tuple[list[str], int]]] = {}
+    for parents, place in places:
+        if len(parents) > depth:
+            groups.setdefault(parents[depth], []).append((parents, place))
+        else:
+            yield node(rows[place].title, [place], 1, rows[place].mixing)
+    for name, inside in groups.items():
+        own = [place for _, place in inside]
+        repeated = {rows[place].times for place in own}
+        times = repeated.pop() if len(repeated) == 1 else 1
+        yield node(name, own, times) | {"inside": list(_nodes(inside, depth + 1, rows, figures))}

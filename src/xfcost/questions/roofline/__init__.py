@@ -1,0 +1,1 @@
+"""`xfcost roofline`: operations under the roofs of a machine."""

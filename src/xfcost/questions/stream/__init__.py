@@ -1,0 +1,1 @@
+"""`xfcost stream`: what sub-layers add to the residual stream."""

@@ -1,0 +1,1 @@
+"""`xfcost layers` and `survey`: published tables, derived again."""
