@@ -235,6 +235,18 @@ def test_a_curve_of_an_estimate_falls_and_bends_where_products_take_longer(tmp_p
     assert all(more >= less * (1 - 1e-12) for less, more in pairwise(together))  # level where products take longer
 
 
+def test_the_largest_batch_is_one_everywhere_and_a_sample_more_does_not_fit(tmp_path):
+    # torch copies tensors for many samples that it does not copy for one: scaled from one sample, 411
+    words = ("--mode", "decode", "--on", "t4", "--dtype", "float16", "--attention", "eager")
+    stdout_of("plot", "t5-base", *words, "--metric", "throughput", "-o", tmp_path / "curve.csv")
+    on = {"on": "t4", "dtype": "float16", "attention": "eager", "N": None}
+    largest = decode("t5-base", batch=1, **on).on.memory.largest_batch
+    (choice,) = decode("t5-base", batch=1, tokens_per_user=0.001, **on).choices
+    assert int(table_of(tmp_path / "curve.csv")[-1]["batch"]) == choice.at_rate.by_memory == largest
+    fits = [decode("t5-base", batch=largest + more, **on).on.memory.fits for more in (0, 1)]
+    assert fits == [True, False]
+
+
 def test_devices_without_a_curve_are_left_out(tmp_path):
     stdout_of(*CURVE, "--on", "h100-sxm,t4,h100-sxmx2,a30", "-o", tmp_path / "curve.csv")
     assert {row["devices"] for row in table_of(tmp_path / "curve.csv")} == {"2"}

@@ -11,7 +11,14 @@ import msgspec
 
 from xfcost.counting.distributed import with_training_plan
 from xfcost.counting.forward import batched
-from xfcost.counting.on_devices import SizedRun, largest_true, memory_need, on_devices, step_bound
+from xfcost.counting.on_devices import (
+    SizedRun,
+    largest_batch_of_step,
+    largest_true,
+    memory_need,
+    on_devices,
+    step_bound,
+)
 from xfcost.ledger.choosing import BatchAtRate, DeviceChoice, ThroughputCurve, ThroughputPoint
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
@@ -72,18 +79,24 @@ def _choice(
         found = on_devices(ledger, run._replace(on=on), sizes, limits=False).on
     except UsageError:  # the device has no peak of the dtype
         return DeviceChoice(asked=group, takes=takes, found=None, reason=f"no {ledger.metadata.dtype} peak is known")
-    at_rate = None if of_batch is None else _batch_at_rate(of_batch, run, on)
+    at_rate = None
+    if of_batch is not None:
+        largest = largest_batch_of_step(memory_need(ledger, on.memory_bytes), sizes)
+        at_rate = _batch_at_rate(of_batch, run, on, largest)
     return DeviceChoice(asked=group, takes=takes, found=found, at_rate=at_rate)
 
 
 def at_batch(single: Ledger, batch: int) -> Ledger:
-    """The ledger of a step of `batch` samples, from that of one sample: work and caches are so many times as much."""
+    """The ledger of a step of `batch` samples, from that of one sample: work and caches are so many times as much.
+
+    Its activations are not known: torch copies tensors for many samples that it does not copy for one.
+    """
     return msgspec.structs.replace(
         single,
         metadata=msgspec.structs.replace(single.metadata, batch=batch),
         rows=tuple(batched(row, batch) for row in single.rows),
         cache=single.cache and single.cache.times(batch),
-        activations=None if single.activations is None else single.activations * batch,
+        activations=None,
     )
 
 
@@ -92,24 +105,23 @@ _POINTS: Final = 4
 _LAST_BATCH: Final = 2**16
 
 
-def throughput(name: str, single: Ledger, on: DeviceGroup, mfu: float | None, mbu: float | None) -> ThroughputCurve:
-    """The curve of decode steps from one sample, whose ledger is `single`, to as many as fit.
+def throughput(name: str, single: Ledger, choice: DeviceChoice, run: Run) -> ThroughputCurve:
+    """The curve of decode steps from one sample, whose ledger is `single`, to as many as fit the devices of `choice`.
 
     Raises:
         UsageError: one sample does not fit, or the devices have no peak of the dtype.
     """
+    on, mfu, mbu = choice.asked, run.mfu, run.mbu
     on.peak(single.metadata.dtype)
-    need = memory_need(single, on.memory_bytes)
-    if need.fits is False:
-        takes = math.ceil(need.needed / (on.device.memory_bytes or 1))
+    if choice.fits is False:
         raise UsageError(
-            f"--on {on.name}: a step of {name} for one sample does not fit; it takes {takes}, as in --on "
-            f"{on.device.name}x{takes}"
+            f"--on {on.name}: a step of {name} for one sample does not fit; it takes {choice.takes}, as in --on "
+            f"{on.device.name}x{choice.takes}"
         )
-    largest = largest_true(
-        lambda batch: memory_need(at_batch(single, batch), on.memory_bytes).fits is not False, 1, _LAST_BATCH
-    )
-    last = _LAST_BATCH if largest is None else largest
+    largest = None if choice.at_rate is None else choice.at_rate.by_memory
+    if largest is not None and largest > _LAST_BATCH:
+        largest = None
+    last = largest or _LAST_BATCH
     steps = range(math.ceil(_POINTS * math.log2(last)))
     points = []
     for batch in sorted({*(round(2 ** (step / _POINTS)) for step in steps), last}):
@@ -131,21 +143,13 @@ def throughput(name: str, single: Ledger, on: DeviceGroup, mfu: float | None, mb
     )
 
 
-def _batch_at_rate(of_batch: Callable[[int], Ledger], run: Run, on: DeviceGroup) -> BatchAtRate:
-    """By doubling and halving: a step takes no less time, and no fewer bytes, with one sample more."""
-    rate, available = run.tokens_per_user or 0, on.memory_bytes
+def _batch_at_rate(of_batch: Callable[[int], Ledger], run: Run, on: DeviceGroup, largest: int | None) -> BatchAtRate:
+    """By doubling and halving: a step takes no less time with one sample more. `largest` is the most that fit."""
+    rate = run.tokens_per_user or 0
 
     def seconds(batch: int) -> float:
         return step_bound(of_batch(batch), on).seconds_at(run.mfu, run.mbu)
 
-    def fast(batch: int) -> bool:
-        return seconds(batch) * rate <= 1
-
-    def fits(batch: int) -> bool:
-        return memory_need(of_batch(batch), available).fits is not False
-
-    by_rate = largest_true(fast, 1, MOST_BATCH)
-    limits = BatchAtRate(
-        tokens_per_user=rate, by_rate=by_rate, by_memory=largest_true(fits, 1, MOST_BATCH), seconds=None
-    )
+    by_rate = largest_true(lambda batch: seconds(batch) * rate <= 1, 1, MOST_BATCH)
+    limits = BatchAtRate(tokens_per_user=rate, by_rate=by_rate, by_memory=largest, seconds=None)
     return msgspec.structs.replace(limits, seconds=seconds(limits.batch)) if limits.batch else limits

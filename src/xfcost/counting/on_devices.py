@@ -85,7 +85,7 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
     of_module = ledger.module is not None
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
     need = msgspec.structs.replace(
-        need, largest_batch=_largest_batch_of_step(need, sizes), largest_tokens=tokens, positions=positions
+        need, largest_batch=largest_batch_of_step(need, sizes), largest_tokens=tokens, positions=positions
     )
     stated = sizes.stated_positions
     if tokens is None or stated is None or not sizes.tokens <= stated < tokens:  # a run beyond them has a warning
@@ -102,7 +102,7 @@ def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
     return max(0, min((need.available - need.weights) // each * replicas, MOST_BATCH))
 
 
-def _largest_batch_of_step(need: MemoryNeed, sizes: SizedRun) -> int | None:
+def largest_batch_of_step(need: MemoryNeed, sizes: SizedRun) -> int | None:
     """The same of a decode step; with so many samples torch copies tensors that it does not copy for one."""
     found = _largest_batch(need, sizes)
     if not found or need.activations is None:

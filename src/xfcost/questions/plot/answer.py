@@ -27,7 +27,6 @@ from xfcost.counting.sweep import (
 )
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.choosing import ThroughputCurve, curve_records
-from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
@@ -318,23 +317,20 @@ def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan, say
     return [system_ledger(one.system, at, how) for at in runs]
 
 
-def _curves(
-    ledgers: Mapping[str, Ledger], devices: Sequence[DeviceGroup], run: Run, say: Progress
-) -> list[ThroughputCurve]:
-    """A curve for every system and device; those without one are reported.
+def _curves(ledgers: Mapping[str, Ledger], run: Run, say: Progress) -> list[ThroughputCurve]:
+    """A curve for every system and device of the run; those without one are reported.
 
     Raises:
         UsageError: none of the devices has a curve.
     """
     curves, errors, left_out = [], list[UsageError](), dict[str, list[str]]()
     for name, ledger in ledgers.items():
-        for on in devices:
+        found = {choice.asked.name: choice for choice in ledger.choices}
+        for on in run.choices:
             try:
-                curves.append(throughput(name, ledger, on, run.mfu, run.mbu))
+                curves.append(throughput(name, ledger, found[on.name], run))
             except UsageError as error:
-                dtype = ledger.metadata.dtype
-                fits = dtype in on.device.peaks
-                why = f"a sample of {name} does not fit" if fits else f"no {dtype} peak is known"
+                why = found[on.name].reason or f"a sample of {name} does not fit"
                 left_out.setdefault(why, []).append(on.name)
                 errors.append(error)
     if not curves:
@@ -372,8 +368,10 @@ def _throughput(specs: Sequence[Any], tokens: str | None, given: Mapping[str, An
     if run.default_note is not None:
         say(run.default_note)
     how = AccountOptions(orders=False, strict=given["strict"], progress=say)
-    ledgers = system_ledgers(systems, run._replace(on=None, mfu=None, mbu=None), how)
+    # whatever the rate of each sample: their largest batch is that which fits
+    run = run._replace(on=None, choices=devices, tokens_per_user=0)
+    ledgers = system_ledgers(systems, run, how)
     names = distinct([ledger.metadata.name for ledger in ledgers])
-    curves = _curves(dict(zip(names, ledgers, strict=True)), devices, run, say)
+    curves = _curves(dict(zip(names, ledgers, strict=True)), run, say)
     rows = [row for curve in curves for row in curve_records(curve)]
     return Plot(list(summary(curves)), rows, partial(throughput_bytes, curves))
