@@ -54,8 +54,6 @@ class ModelTotals(NamedTuple):
     inference: InferenceMemory
     seconds: float | None = None
     """The lower bound of the time on the devices; None without them."""
-    tf32_seconds: float | None = None
-    """The same with TF32; None where float32 has no faster TF32."""
 
     @property
     def memory(self) -> int:
@@ -129,13 +127,7 @@ def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> ModelTota
     """The figures of a pass, with its least time on devices."""
     memory = InferenceMemory(costs.weights, costs.attention, costs.cache)
     found = ModelTotals(costs.params, costs.macs, costs.flops, memory)
-    if on is None:
-        return found
-    tf32 = on.tf32_peak(dtype)
-    return found._replace(
-        seconds=_least_seconds(costs, on, on.peak(dtype)),
-        tf32_seconds=None if tf32 is None else _least_seconds(costs, on, tf32),
-    )
+    return found if on is None else found._replace(seconds=_least_seconds(costs, on, on.peak(dtype)))
 
 
 def _least_seconds(costs: Costs, on: DeviceGroup, peak: float) -> float:

@@ -41,11 +41,9 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
     "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
     "seconds": Quantity("time bound", lambda totals: totals.seconds, units.seconds),
-    "tf32_seconds": Quantity("with TF32", lambda totals: totals.tf32_seconds, units.seconds),
 }
 
 
-_SECONDS: Final = {"seconds", "tf32_seconds"}
 # The budget -> the quantity that it limits, where these have different names.
 _LIMITED: Final = {"kv_cache": "cache_bytes", "device_memory": "memory"}
 
@@ -64,7 +62,7 @@ def limited(budget: Budget) -> str:
 def without_time(figures: dict[str, Any], over: Iterable[Budget]) -> dict[str, Any]:
     """The figures of a model over these budgets: where it does not fit in the memory of devices, it takes no time."""
     fits = all(budget.quantity != "device_memory" for budget in over)
-    return figures if fits else figures | {name: None for name in _SECONDS if name in figures}
+    return figures if fits else figures | ({"seconds": None} if "seconds" in figures else {})
 
 
 def quantity_name(option: str, given: str) -> str:
@@ -216,19 +214,16 @@ def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Questi
     """`question`, with the memory of the devices as a budget, where it is known.
 
     Raises:
-        UsageError: seconds are asked for without devices, or these have no peak of the dtype, or no TF32.
+        UsageError: seconds are asked for without devices, or these have no peak of the dtype.
     """
     if on is None:
         asked = [budget.option for budget in question.budgets if budget.quantity == "seconds"]
-        asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
-        asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
+        asked += [f"--sort {question.sort}"] if question.sort == "seconds" else []
+        asked += [f"--front {','.join(question.front)}"] if "seconds" in question.front else []
         if asked:
             raise UsageError(f"{asked[0]}: needs a device, as in --on h100-sxm (`xfcost devices`)")
         return question
     on.peak(dtype)
-    if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):
-        option = "--sort" if question.sort == "tf32_seconds" else "--front"
-        raise UsageError(f"{option} tf32-seconds: {on.name} has no TF32 faster than {dtype}; expected seconds")
     if on.memory_bytes is None:
         return question
     return question._replace(budgets=(*question.budgets, Budget("device_memory", on.memory_bytes, on.name)))
