@@ -17,7 +17,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.on_devices import largest_true, step_bound
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import DeviceError, UsageError
-from xfcost.ledger.least_work import extreme_weight_bytes, least_macs, row_bounds
+from xfcost.ledger.least_work import extreme_weight_bytes, least_macs
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import PhaseBound, TimeBound
 from xfcost.spec.load import load, preset_names
@@ -469,14 +469,19 @@ def test_tf32_is_float32_whose_products_have_another_peak(name, options):
     assert fast.on.memory == plain.on.memory
     assert fast.cache == plain.cache
     assert fast.on.time.peak == json.loads(fast.to_json())["on"]["peak_flops_per_second"] == 156e12
-    bounds = [row_bounds(one) for one in (plain, fast)]
-    assert {path: one.least_bytes for path, one in bounds[0].items()} == {
-        path: one.least_bytes for path, one in bounds[1].items()
-    }
-    for row in fast.rows:
-        if found := bounds[1].get(row.path):
-            peak = 156e12 if row.macs else 19.5e12
-            assert found.least_seconds == pytest.approx(max(row.flops / peak, found.least_bytes / 2039e9))
+
+
+def test_element_wise_work_has_the_peak_of_float32():
+    options = {"on": "a100-sxm-80", "settings": ["stages.0.block.0.iterations=40"]}
+    plain, fast = (xfcost.roofline("common-sinkhorn", dtype=dtype, **options)[0] for dtype in ("float32", "tf32"))
+    rows = {row.title: (row, other) for row, other in zip(plain.ledger.rows, fast.ledger.rows, strict=True)}
+    for row, other in rows.values():
+        peak, moved = 156e12 if row.macs else 19.5e12, row.operand_bytes / 2039e9
+        assert other.operand_bytes == row.operand_bytes
+        assert row.predicted_seconds == pytest.approx(max(row.flops / 19.5e12, moved))
+        assert other.predicted_seconds == pytest.approx(max(row.flops / peak, moved))
+    row, _ = rows["Sinkhorn iterations"]
+    assert row.predicted_seconds == pytest.approx(row.flops / 19.5e12)  # not of memory
 
 
 def test_both_phases_of_a_generation_are_in_tf32():
