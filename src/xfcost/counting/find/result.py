@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.counting.find.costs import ModelTotals
 from xfcost.ledger import notebook, units
 from xfcost.ledger.budgets import Budget
 from xfcost.ledger.device import DeviceGroup
@@ -25,33 +24,25 @@ class Quantity(NamedTuple):
 
     title: str
     """Its column."""
-    of: Callable[[ModelTotals], Any]
-    """Its value, or an array of values."""
     text: Callable[[Any], str]
     descending: bool = False
     """Is more of it better at the same price? Then the most comes first."""
 
 
 QUANTITIES: Final[dict[str, Quantity]] = {
-    "params": Quantity("parameters", lambda totals: totals.params, units.count, descending=True),
-    "macs": Quantity("MACs", lambda totals: totals.macs, units.count),
-    "flops": Quantity("FLOPs", lambda totals: totals.flops, units.count),
-    "memory": Quantity("memory", lambda totals: totals.memory, units.size),
-    "weight_bytes": Quantity("weights", lambda totals: totals.inference.weights, units.size),
-    "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
-    "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
-    "seconds": Quantity("time bound", lambda totals: totals.seconds, units.seconds),
+    "params": Quantity("parameters", units.count, descending=True),
+    "macs": Quantity("MACs", units.count),
+    "flops": Quantity("FLOPs", units.count),
+    "memory": Quantity("memory", units.size),
+    "weight_bytes": Quantity("weights", units.size),
+    "attention_bytes": Quantity("attention", units.size),
+    "cache_bytes": Quantity("cache", units.size),
+    "seconds": Quantity("time bound", units.seconds),
 }
 
 
 # The budget -> the quantity that it limits, where these have different names.
 _LIMITED: Final = {"kv_cache": "cache_bytes", "device_memory": "memory"}
-
-
-def figures_of(totals: ModelTotals) -> dict[str, Any]:
-    """Every quantity; seconds only on devices."""
-    found = {name: quantity.of(totals) for name, quantity in QUANTITIES.items()}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def limited(budget: Budget) -> str:
