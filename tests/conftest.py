@@ -144,7 +144,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def forget_programs() -> None:
-    keep = {"program.residual": "kept_rows", "spec.checks": "check_decoding", "counting.find.costs": "_part_costs"}
+    keep = {"program.residual": "kept_rows", "spec.checks": "check_decoding", "questions.find.costs": "_part_costs"}
     for file, name in keep.items():
         if (module := sys.modules.get(f"xfcost.{file}")) is not None:
             getattr(module, name).cache_clear()

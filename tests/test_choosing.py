@@ -98,7 +98,7 @@ def test_a_record_by_hand():
         "device": "h100-sxm", "count": 8, "fits": True, "takes": 2, "memory_kind": "usable", "devices": 8,
         "dtype": "bfloat16", "memory_bytes": 8 * H100, "needed_bytes": PARAMS * 2 + CACHE + STEP,
         "bound": "memory-bound", "least_seconds": pytest.approx(least),
-        "tf32_least_seconds": None, "mfu": None, "mbu": 0.5, "estimated_seconds": pytest.approx(2 * least),
+        "mfu": None, "mbu": 0.5, "estimated_seconds": pytest.approx(2 * least),
         "price_per_hour": 20, "outputs_per_second": pytest.approx(29 / many),
         "outputs_per_price": pytest.approx(29 / many * 3600 / 20), "tokens_per_user": 30,
         "largest_batch": 29, "limit": "rate", "largest_batch_by_rate": 29, "largest_batch_by_memory": 51,

@@ -187,7 +187,7 @@ def test_json_and_csv_have_every_model(found):
     assert lines[-1]["reason"]
     frame = found.to_frame()
     assert len(frame) == found.searched
-    assert set(QUANTITIES) - {"seconds", "tf32_seconds"} <= set(frame.columns)
+    assert set(QUANTITIES) - {"seconds"} <= set(frame.columns)
 
 
 def test_the_picture_has_points_front_and_budget(found, tmp_path):

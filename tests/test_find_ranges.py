@@ -8,7 +8,6 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xfcost.counting.find import search, selection
 
 import xfcost
 from helpers import found_memory
@@ -16,6 +15,7 @@ from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.least_work import least_macs, weight_bytes
+from xfcost.questions.find import search, selection
 from xfcost.questions.find.costs import Costs, model_costs
 from xfcost.questions.find.progress import SearchTime
 from xfcost.questions.find.result import Question

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 
 import msgspec
 import pytest
+import torch
 
 import xfcost
 from helpers import csv_of, report_text, xf
-from xfcost.counting.on_devices import largest_true
+from xfcost.counting.devices import read_devices
+from xfcost.counting.forward import count
+from xfcost.counting.on_devices import largest_true, step_bound
 from xfcost.ledger.achieved import reached
+from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.least_work import extreme_weight_bytes, least_macs
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import PhaseBound, TimeBound
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.timing.devices import products_in
 
 GIB = 2**30
 BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
@@ -427,47 +436,118 @@ def test_a_module_beside_a_spec_has_a_bound(tmp_path):
     assert alone["least_seconds"] == pytest.approx((8 * 8 + 8) * 4 / 320e9)
 
 
-def test_float32_has_a_bound_without_tf32_and_one_with_it():
-    # A100: 19.5 TFLOP/s in float32, 156 with TF32 (datasheet)
-    ledger = xfcost.analyze("vit", on="a100-sxm-80", mfu=0.4, trace=False)
-    found, tf32 = ledger.on, ledger.on.with_tf32
-    flops = 2 * ledger.total("macs")
-    assert (found.seconds, tf32.seconds) == pytest.approx((flops / 19.5e12, flops / 156e12))
-    assert (found.estimate, tf32.estimate) == pytest.approx((flops / 19.5e12 / 0.4, flops / 156e12 / 0.4))
-    told = json.loads(ledger.to_json())["on"]
-    assert told["least_seconds"] == found.seconds
-    assert told["tf32"]["least_seconds"] == tf32.seconds
-    assert told["tf32"]["peak_flops_per_second"] == 156e12
+A100 = read_devices("a100-sxm-80")  # 19.5 TFLOP/s in float32, 156 in TF32 (datasheet)
+
+
+def is_float32_with_products_in_tf32(plain, fast):
+    """Counts and bytes are those of float32, and the bound that of products at the other peak."""
+    assert fast.metadata.dtype == "tf32"
+    assert fast.totals() == plain.totals()
+    assert (fast.held_bytes, fast.attention_memory()) == (plain.held_bytes, plain.attention_memory())
+    assert step_bound(fast, A100) == msgspec.structs.replace(step_bound(plain, A100), peak=156e12)
+
+
+@pytest.mark.rest
+def test_tf32_is_float32_whose_products_have_another_peak_in_every_preset():
+    for name in preset_names():
+        loaded = load(name)
+        runs = [Run(dtype=dtype, attention="eager") for dtype in ("float32", "tf32")]
+        is_float32_with_products_in_tf32(*(count(place(loaded, run), orders=False) for run in runs))
 
 
 @pytest.mark.parametrize(
-    ("on", "dtype"),
-    [("a100-sxm-80", "bfloat16"), ("a100-sxm-80", "float64"), ("v100-sxm2-16", "float32"), ("rtx-3090", "float32")],
-)
-def test_other_dtypes_and_devices_without_a_faster_tf32_have_one_bound(on, dtype):
-    ledger = xfcost.analyze("vit", on=on, dtype=dtype, trace=False)
-    assert ledger.on.with_tf32 is None
-    assert "TF32" not in report_text(ledger)
-    assert json.loads(ledger.to_json())["on"]["tf32"] is None
+    ("name", "options"),
+    [
+        ("vit", {"mfu": 0.4}), ("swin", {"attention": "fused"}), ("llama3-8b", {"mode": "decode", "N": 4096}),
+        ("gpt2", {"mode": "prefill"}), ("mamba-130m", {"mode": "decode"}), ("dinov2-s", {"batch": 3}),
+    ],
+)  # fmt: skip
+def test_tf32_is_float32_whose_products_have_another_peak(name, options):
+    options |= {"on": "a100-sxm-80", "trace": False}
+    plain, fast = (xfcost.analyze(name, dtype=dtype, **options) for dtype in ("float32", "tf32"))
+    is_float32_with_products_in_tf32(plain, fast)
+    assert fast.on.memory == plain.on.memory
+    assert fast.cache == plain.cache
+    assert fast.on.time.peak == json.loads(fast.to_json())["on"]["peak_flops_per_second"] == 156e12
 
 
-def test_a_generation_in_float32_has_both_phases_with_tf32():
-    options = {"mode": "generate", "N": 512, "new_tokens": 4, "dtype": "float32", "attention": "eager", "trace": False}
-    found = xfcost.analyze("gpt2", on="a100-sxm-80", **options).on
-    prefill, decode = found.with_tf32.phases
+def test_element_wise_work_has_the_peak_of_float32():
+    options = {"on": "a100-sxm-80", "settings": ["stages.0.block.0.iterations=40"]}
+    plain, fast = (xfcost.roofline("common-sinkhorn", dtype=dtype, **options)[0] for dtype in ("float32", "tf32"))
+    rows = {row.title: (row, other) for row, other in zip(plain.ledger.rows, fast.ledger.rows, strict=True)}
+    for row, other in rows.values():
+        peak, moved = 156e12 if row.macs else 19.5e12, row.operand_bytes / 2039e9
+        assert other.operand_bytes == row.operand_bytes
+        assert row.predicted_seconds == pytest.approx(max(row.flops / 19.5e12, moved))
+        assert other.predicted_seconds == pytest.approx(max(row.flops / peak, moved))
+    row, _ = rows["Sinkhorn iterations"]
+    assert row.predicted_seconds == pytest.approx(row.flops / 19.5e12)  # not of memory
+
+
+def test_both_phases_of_a_generation_are_in_tf32():
+    options = {"mode": "generate", "N": 512, "new_tokens": 4, "attention": "eager", "trace": False}
+    plain, fast = (xfcost.analyze("gpt2", on="a100-sxm-80", dtype=dtype, **options).on for dtype in ("float32", "tf32"))
+    prefill, decode = fast.phases
     assert prefill.time.seconds == pytest.approx(prefill.time.flops / 156e12)
-    assert decode.time.seconds == found.phases[1].time.seconds  # bytes
-    assert found.with_tf32.seconds == prefill.time.seconds + decode.time.seconds
+    assert decode.time.seconds == plain.phases[1].time.seconds  # bytes
 
 
-def test_published_float32_runs_are_no_faster_than_the_bound_with_tf32():
-    # 938 images/s of ResNet-50 in training on an A100, in TF32: a bound of 802 images/s is one without it
-    ledger = xfcost.analyze("resnet-50", mode="train", batch=256, on="a100-sxm-80", tokens=3136 * 10**6, trace=False)
-    plan = ledger.training.plan
-    assert 256 / plan.bound_step_seconds == pytest.approx(802, abs=1)
-    assert 256 / plan.with_tf32.bound_step_seconds == pytest.approx(802 * 156 / 19.5, rel=1e-3)
-    assert [one.step_seconds for one in plan.at] == pytest.approx([8 * one.step_seconds for one in plan.tf32_at])
-    assert json.loads(ledger.to_json())["training"]["plan"]["tf32"]["bound_days"] == plan.with_tf32.bound_days
+@pytest.mark.parametrize("on", ["v100-sxm2-16", "t4", "mi250"])
+def test_devices_without_tf32_refuse_it_as_any_dtype_that_they_lack(on):
+    with pytest.raises(UsageError, match=rf"^{on}: no tf32 peak of it is known, only .*float32 \("):
+        xfcost.analyze("vit", on=on, dtype="tf32", trace=False)
+
+
+def test_a_run_in_tf32_is_refused_where_nothing_computes_in_it(monkeypatch):
+    monkeypatch.setattr("xfcost.torch_models.accounts.traced", lambda *given: pytest.fail("traced first"))
+    refused = pytest.raises(DeviceError, match=r"^--dtype tf32: cpu has no products in TF32")
+    with refused:
+        xfcost.analyze("vit", dtype="tf32", device="cpu")
+    with refused:
+        xfcost.analyze("vit", dtype="tf32", predict="cpu", trace=False)
+    with refused:
+        xfcost.calibrate(dtype="tf32")
+
+
+def test_a_module_of_float32_is_counted_in_tf32_and_no_other():
+    module, inputs = torch.nn.Linear(64, 64), torch.randn(8192, 64)
+    options = {"example_inputs": inputs, "on": "a100-sxm-80", "trace": False}
+    plain, fast = (xfcost.analyze(module, dtype=dtype, **options) for dtype in (None, "tf32"))
+    is_float32_with_products_in_tf32(plain, fast)
+    with pytest.raises(UsageError, match="the tensors of Linear are bfloat16"):
+        xfcost.analyze(module.bfloat16(), dtype="tf32", **options | {"example_inputs": inputs.bfloat16()})
+
+
+def test_products_are_in_the_dtype_of_the_run_and_then_as_before(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_tf32_supported", lambda: True)
+    matmul, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    usual = (matmul.fp32_precision, convolutions.fp32_precision)
+    seen = {}
+
+    def run(dtype):
+        seen[dtype] = (matmul.fp32_precision, convolutions.fp32_precision, torch.get_float32_matmul_precision())
+        raise ZeroDivisionError
+
+    for dtype in ("float32", "tf32"):
+        with pytest.raises(ZeroDivisionError), products_in(dtype, "cuda"):
+            run(dtype)
+        assert (matmul.fp32_precision, convolutions.fp32_precision) == usual
+    assert seen["tf32"] == ("tf32", "tf32", "high")
+    assert "tf32" not in seen["float32"]
+    assert seen["float32"][2] == "highest"
+    with products_in("float32", "cpu"):
+        assert (matmul.fp32_precision, convolutions.fp32_precision) == usual
+
+
+def test_published_runs_in_tf32_are_no_faster_than_its_bound():
+    # 938 images/s of ResNet-50 in training on an A100, in TF32: a bound of 802 images/s is one of float32
+    options = {"mode": "train", "batch": 256, "on": "a100-sxm-80", "tokens": 3136 * 10**6, "trace": False}
+    plain, fast = (xfcost.analyze("resnet-50", dtype=dtype, **options).training.plan for dtype in ("float32", "tf32"))
+    assert 256 / plain.bound_step_seconds == pytest.approx(802, abs=1)
+    assert 256 / fast.bound_step_seconds == pytest.approx(802 * 156 / 19.5, rel=1e-3)
+    assert [one.step_seconds for one in plain.at] == pytest.approx([8 * one.step_seconds for one in fast.at])
+    assert fast.memory == plain.memory
 
 
 # Recorded on one H100 SXM, 66.9 TFLOP/s in float32, 989.4 in bfloat16, 3.35 TB/s: medians of twelve calls
@@ -515,7 +595,8 @@ def test_the_share_that_a_run_reached_gives_its_time_as_an_estimate():
     options, seconds, *_ = ON_H100["forward"]
     found = reached(_timed(xfcost.analyze(**options, on="h100-sxm", trace=False), seconds))
     assert xfcost.analyze(**options, on="h100-sxm", mfu=found.mfu, trace=False).on.estimate == pytest.approx(seconds)
-    assert (found.tf32_mfu, found.tf32_of_bound) == pytest.approx((found.mfu * 66.9 / 494.7,) * 2)
+    fast = reached(_timed(xfcost.analyze(**options | {"dtype": "tf32"}, on="h100-sxm", trace=False), seconds))
+    assert (fast.mfu, fast.of_bound) == pytest.approx((found.mfu * 66.9 / 494.7,) * 2)
     assert found.of_bound == pytest.approx(found.mfu)
 
 

@@ -371,7 +371,7 @@ def test_the_percent_of_peak_is_told_of_every_operation_and_in_all(calibrated):
     told = json.loads(analyzed("--format", "json"))
     assert told["timing"]["roofs"] == {
         "flops_per_second": 100e9, "bytes_per_second": 20e9, "calibrated": "2026-11-22T10:00:00+00:00",
-        "tf32_flops_per_second": None, "nominal": None,
+        "nominal": None,
     }  # fmt: skip
     assert told["timing"]["of_peak"] == pytest.approx(told["totals"]["flops"] / told["timing"]["seconds"] / 100e9)
     timed = [row for row in told["operations"] if row["seconds"]]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from xfcost.ledger.errors import UsageError, any_of, nearest, shown
 from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
-from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES
+from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES, stored_in
 
 # Numbers above these are typing errors; no chip holds a tebibyte.
 _MOST_SIDE: Final = 2**16
@@ -72,16 +72,17 @@ def byte_number(option: str, given: Any) -> int:
     return number
 
 
-def dtype_name(option: str, given: Any) -> str:
-    """`float32`, `fp32` or torch.float32 -> `float32`.
+def dtype_name(option: str, given: Any, *, stored: bool = False) -> str:
+    """`float32`, `fp32` or torch.float32 -> `float32`; `stored`: one in which tensors are stored.
 
     Raises:
         UsageError: no such dtype is counted.
     """
     text = shown(given).removeprefix("torch.")
     name = DTYPE_NAMES.get(text, text)
-    if name not in BYTES_PER_ELEMENT:
-        raise UsageError(f"{option} {shown(given)}: {nearest(text, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
+    known = [one for one in BYTES_PER_ELEMENT if not stored or stored_in(one) == one]
+    if name not in known:
+        raise UsageError(f"{option} {shown(given)}: {nearest(text, [*known, *DTYPE_NAMES])}")
     return name
 
 

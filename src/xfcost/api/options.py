@@ -7,7 +7,7 @@ The commands make their command line of them, the API its keywords, `api.runs` t
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
 import msgspec
@@ -96,10 +96,10 @@ class BatchOptions(TypedDict, total=False):
 Dtype = Annotated[
     str | None,
     Option(
-        "float32, float16, bfloat16 or float64. Default: float32; for language models bfloat16 with --on and in "
+        "float32, tf32, float16, bfloat16 or float64. Default: float32; for language models bfloat16 with --on and in "
         "every mode but forward.",
         read=read.dtype_name,
-        words=("float32", "float16", "bfloat16", "float64"),
+        words=("float32", "tf32", "float16", "bfloat16", "float64"),
     ),
 ]
 Attention = Annotated[
@@ -292,7 +292,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "With --on: dtype of the gradients, the model's or float32.",
             "DTYPE",
-            read.dtype_name,
+            partial(read.dtype_name, stored=True),
             words=("float32", "bfloat16", "float16"),
         ),
     ]

@@ -187,7 +187,7 @@ def _measured_roofs(device: str, dtype: str, threads: int | None) -> Roofs:
 
     with memory_may_run_out(device, "measuring its peaks"):
         from xfcost.torch_models.predicting.calibrate import peaks
-        from xfcost.torch_models.timing.devices import cores, threads_set
+        from xfcost.torch_models.timing.devices import cores, products_in, threads_set
 
-        with threads_set(threads or cores()):
+        with threads_set(threads or cores()), products_in(dtype, device):
             return roofs_of(peaks(device, dtype))

@@ -24,6 +24,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.units import TF32
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.models import counts_of, models
@@ -177,6 +178,8 @@ def open_systems(
     texts = texts_by_place(of_modules, modules, len(entries))
     if all(isinstance(one, str | tuple) for one in entries):
         refuse("a spec", {"example_inputs": examples})
+    chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
+    run = Run(mode=options.get("mode") or "forward", choices=devices, **chosen)
     systems: list[System | ModuleTarget] = []
     for number, one in enumerate(entries, 1):
         if number in targets:
@@ -185,12 +188,10 @@ def open_systems(
             systems.append(SpecSystem(load(one, settings_texts(settings))))
         else:
             module, inputs = one if isinstance(one, tuple) else (one, examples)
-            with_inputs = given_module(module, inputs, options.get("example_kwargs"))
+            with_inputs = given_module(module, inputs, options.get("example_kwargs"), tf32=run.dtype == TF32)
             systems.append(_module_system(with_inputs, patient=patient))
     if not any(isinstance(one, SpecSystem) for one in systems):
         refuse("a module", {"settings": settings})
-    chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
-    run = Run(mode=options.get("mode") or "forward", choices=devices, **chosen)
     kinds = [writes_text(one.config, run.mode) if isinstance(one, ModuleTarget) else one.kind(run) for one in systems]
     for number, target in named.items():
         config = as_built(run, text=kinds[number - 1] is True, beside=kinds)
@@ -289,7 +290,10 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Pub
 
     run = module_run(given, "config", target.place)
     found = published_system(name, run.batch, run.mode, eager=run.attention == "eager", config=config)
-    return found and found.answering(run.dtype, run.attention)
+    if found is None:
+        return None
+    found.tf32 = run.dtype == TF32
+    return found.answering(run.dtype, run.attention)
 
 
 def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> Stored | None:
@@ -303,11 +307,13 @@ def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> 
     return None
 
 
-def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:
-    """A module with example inputs."""
+def given_module(
+    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, tf32: bool
+) -> GivenModule:
+    """A module with example inputs; `tf32`: are its float32 products in TF32?"""
     from xfcost.torch_models.any_model.targets import GivenModule
 
-    return GivenModule(module, inputs, keywords)
+    return GivenModule(module, inputs, keywords, tf32=tf32)
 
 
 def named_module(
@@ -318,11 +324,8 @@ def named_module(
     with torch_there(target.text, "loading it"):
         from xfcost.torch_models.any_model.targets import ConfigOptions, NamedModule
 
-        config = (
-            ConfigOptions()
-            if run is None or target.kind != "config"
-            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*WITH_CACHE, "train"))
-        )
+        run = run or Run()
+        config = ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*WITH_CACHE, "train"))
         return NamedModule(target, inputs, build, int(read_option("batch", batch)), config, stored)
 
 
@@ -353,7 +356,8 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
     Raises:
         UsageError: an option has a meaning only for specs, or a mode can't be timed or predicted.
     """
-    refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
+    taken = (*_TAKEN[kind], *(["dtype"] if given.get("dtype") == TF32 else []))
+    refuse("a module", {name: value for name, value in given.items() if name not in taken})
     mode = read_option("mode", given.get("mode") or "forward")
     if mode in WITH_CACHE:
         refuse("a module with a cache", given)

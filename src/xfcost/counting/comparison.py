@@ -167,8 +167,6 @@ _ON_DEVICES: Final = {
     "least_seconds": "seconds",
     "needed_bytes": "memory.needed",
     "estimated_seconds": "estimate",
-    "tf32_least_seconds": "with_tf32.seconds",
-    "tf32_estimated_seconds": "with_tf32.estimate",
 }
 # A part of training -> its figures, where a ledger has it; of a plan the bytes of one device, and the days of the run.
 _OF_TRAINING: Final = {
@@ -193,7 +191,6 @@ _OF_TRAINING: Final = {
         "bound_days": "bound_days",
         "run_days": "given_days",
     },
-    "training.plan.with_tf32": {"tf32_bound_days": "bound_days", "tf32_run_days": "given_days"},
 }
 
 
@@ -238,7 +235,7 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
         if (found_part := _read(ledger, part)) is not None:
             figures |= {name: _read(found_part, path) for name, path in paths.items()}
     found = reached(ledger)
-    return figures if found is None else figures | {"mfu": found.mfu, "mbu": found.mbu, "tf32_mfu": found.tf32_mfu}
+    return figures if found is None else figures | {"mfu": found.mfu, "mbu": found.mbu}
 
 
 def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:

@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.counting.forward import batched, count, part_rows
 from xfcost.counting.sums import Costs, sum_parts
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
@@ -22,8 +23,6 @@ from xfcost.spec.run import Run
 
 # Up to this many decode steps are all traced.
 _MOST_TRACED: Final = 4
-# The quantities of a row that are summed over decode steps.
-SUMMED: Final = ("macs", "flops", "comparisons", "moved")
 
 
 def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
@@ -190,7 +189,7 @@ def _steps(
         return _parts(place(loaded, run_at(tokens, architecture, run, "decode")))
 
     def step_costs(part: _PartRun) -> Costs:
-        return tuple(getattr(row, quantity) for row in part.rows() for quantity in SUMMED)
+        return tuple(getattr(row, quantity) for row in part.rows() for quantity in RUN)
 
     sums = sum_parts(step_parts, step_costs, first, last, cost_lengths(architecture))
     values = {name: iter(sums) for name, sums in sums.items()}
@@ -200,7 +199,7 @@ def _steps(
     for row in final.rows:
         if row.component not in values:  # a shared table does no work
             continue
-        row_sums = {quantity: next(values[row.component]) for quantity in SUMMED}
+        row_sums = {quantity: next(values[row.component]) for quantity in RUN}
         if row.cached or any(row_sums.values()):
             rows.append(msgspec.structs.replace(row, **row_sums, **not_summed))
     return tuple(rows), cache_of(final)

@@ -395,9 +395,8 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
         tokens=tokens,
         steps=None if tokens is None else ceil_div(tokens, sequences * sample),
         peak=mesh.on.device.peak(ledger.metadata.dtype),
-        tf32_peak=mesh.on.device.tf32_peak(ledger.metadata.dtype),
     )
-    made = msgspec.structs.replace(made, at=_at_all(made), tf32_at=_at_all(made.with_tf32))
+    made = msgspec.structs.replace(made, at=tuple(_at(made, mfu) for mfu in mesh.mfus or IN_PRINT))
     made = msgspec.structs.replace(made, remedies=_remedies(made, ledger, architecture, step))
     return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, plan=made))
 
@@ -405,10 +404,6 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
 def _model_macs(row: Operation) -> int:
     """MACs of its forward and backward pass, of all blocks, recomputing nothing."""
     return row.macs * row.times + (row.times_over("backward_macs") or 0) - recomputed_macs(row)
-
-
-def _at_all(plan: TrainingPlan | None) -> tuple[AtUtilisation, ...]:
-    return () if plan is None else tuple(_at(plan, mfu) for mfu in plan.mesh.mfus or IN_PRINT)
 
 
 def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from xfcost.counting.decoding import SUMMED, in_phase, work_of
+from xfcost.counting.decoding import in_phase, work_of
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
@@ -94,10 +95,10 @@ def _summed(step: Callable[[int], Ledger], first: int, last: int) -> list[Operat
         sums = iter(sum_over_sizes(partial(_row_costs, step, first), first, end))
         for row in step(end).rows:
             before = found.get((row.path, row.times))
-            added = {one: next(sums) + (getattr(before, one) if before else 0) for one in SUMMED}
+            added = {one: next(sums) + (getattr(before, one) if before else 0) for one in RUN}
             found[row.path, row.times] = msgspec.structs.replace(row, **added, **_ONCE)
         first = end + 1
-    return [row for row in found.values() if any(getattr(row, one) for one in SUMMED)]
+    return [row for row in found.values() if any(getattr(row, one) for one in RUN)]
 
 
 def _alike(step: Callable[[int], Ledger], first: int, tokens: int) -> bool:
@@ -112,4 +113,4 @@ def _row_costs(step: Callable[[int], Ledger], first: int, tokens: int) -> Costs:
             f"--mode generate: the operations of the steps at N = {first:,} and {tokens:,} differ; take fewer "
             "--new-tokens"
         )
-    return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in SUMMED)
+    return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in RUN)

@@ -35,7 +35,6 @@ QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
 
 # The lower bound of the time, which needs devices.
 LEAST_SECONDS: Final = "least_seconds"
-TF32_LEAST_SECONDS: Final = "tf32_least_seconds"
 
 
 class SizeAxis(NamedTuple):
@@ -176,23 +175,17 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
         tokens = [own.metadata.grid_tokens for own in self.ledgers]
         return self.xs[tokens.index(ledger.metadata.grid_tokens)]
 
-    def least_seconds(self, ledger: Ledger) -> dict[str, float]:
-        """The lower bound of the time at a point, of float32 also with TF32; nothing without devices."""
-        if self.on is None:
-            return {}
-        bound, tf32 = step_bound(ledger, self.on), self.on.tf32_peak(ledger.metadata.dtype)
-        found = {LEAST_SECONDS: bound.seconds}
-        if tf32 is not None:
-            found[TF32_LEAST_SECONDS] = msgspec.structs.replace(bound, peak=tf32).seconds
-        return found
+    def least_seconds(self, ledger: Ledger) -> float | None:
+        """The lower bound of the time at a point; None without devices."""
+        return None if self.on is None else step_bound(ledger, self.on).seconds
 
     def values(self, quantity: str) -> Sequence[float | None]:
         """One figure at every point."""
         return [self._value(ledger, quantity) for ledger in self.ledgers]
 
     def _value(self, ledger: Ledger, quantity: str) -> float | None:
-        if quantity in {LEAST_SECONDS, TF32_LEAST_SECONDS}:
-            return self.least_seconds(ledger).get(quantity)
+        if quantity == LEAST_SECONDS:
+            return self.least_seconds(ledger)
         return QUANTITIES[quantity](ledger)
 
     @property
@@ -381,7 +374,7 @@ def records(system: CountedSweep, measured: Sequence[Ledger] = ()) -> list[dict[
         row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}
         row |= {name: getattr(metadata, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
         row |= {quantity: value(ledger) for quantity, value in QUANTITIES.items()}
-        row |= system.least_seconds(ledger)
+        row |= {} if system.on is None else {LEAST_SECONDS: system.least_seconds(ledger)}
         row |= {f"traced_{name}": traced(run, name) if run else None for name in ("params", "macs", "mixing_macs")}
         timing = run.timing if run else None
         row |= {name: getattr(timing, name, None) for name in _TIMED}

@@ -11,9 +11,9 @@ import msgspec
 
 from xfcost.ledger.units import Number
 
-# Quantities of the trace and of the dispatcher, which sees operations and no parameters.
-MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
+# Quantities of an operation as it runs, by which the dispatcher sees it; and of the trace, which has parameters too.
 RUN: Final = ("macs", "flops", "comparisons", "moved")
+MEASURED: Final = ("params", *RUN, "cached")
 
 
 class AccountFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import TrainingPlan
 
 if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
-
-Bounded = TypeVar("Bounded", TrainingPlan, OnDevices)
 
 NOT_ATTRIBUTED: Final = "not attributed"
 UPDATE: Final = "update"
@@ -110,10 +106,6 @@ class AchievedRates(NamedTuple):
     """Of their bandwidth: bytes that a run has to move, per second; of `analyze --mbu`. None in training."""
     of_bound: float
     """The lower bound over the measured time."""
-    tf32_mfu: float | None = None
-    """Of the peak with TF32; None where float32 has no faster TF32."""
-    tf32_of_bound: float | None = None
-    """The lower bound with TF32 over the measured time."""
 
 
 def reached(ledger: Ledger) -> AchievedRates | None:
@@ -123,23 +115,11 @@ def reached(ledger: Ledger) -> AchievedRates | None:
         return None
     if plan is not None:
         step = timing.wall * plan.micro_batches
-        each = [(one.step_flops / one.peak / step, one.least_step_seconds / step) for one in _modes(plan)]
-        (mfu, of_bound), *tf32 = each
-        return AchievedRates(mfu, None, of_bound, *(tf32[0] if tf32 else ()))
-    if ledger.on is None:
+        return AchievedRates(plan.step_flops / plan.peak / step, None, plan.least_step_seconds / step)
+    if (on := ledger.on) is None:
         return None
-    each = [
-        (sum(part.compute_seconds for part in one.parts) / timing.wall, one.seconds / timing.wall)
-        for one in _modes(ledger.on)
-    ]
-    (mfu, of_bound), *tf32 = each
-    mbu = sum(part.memory_seconds for part in ledger.on.parts) / timing.wall
-    return AchievedRates(mfu, mbu, of_bound, *(tf32[0] if tf32 else ()))
-
-
-def _modes(found: Bounded) -> list[Bounded]:
-    """It, and where it differs the same with TF32."""
-    return [one for one in (found, found.with_tf32) if one is not None]
+    compute, memory = sum(part.compute_seconds for part in on.parts), sum(part.memory_seconds for part in on.parts)
+    return AchievedRates(compute / timing.wall, memory / timing.wall, on.seconds / timing.wall)
 
 
 def _over_blocks(row: Operation, value: float | None) -> float:

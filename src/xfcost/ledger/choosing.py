@@ -152,7 +152,6 @@ def choice_record(choice: DeviceChoice) -> dict[str, Any]:
         "needed_bytes": lambda on: on.memory.needed,
         "bound": lambda on: on.time.bound,
         "least_seconds": lambda on: on.seconds,
-        "tf32_least_seconds": lambda on: on.with_tf32 and on.with_tf32.seconds,
         "mfu": lambda on: on.mfu,
         "mbu": lambda on: on.mbu,
         "estimated_seconds": lambda on: on.estimate,

@@ -14,7 +14,7 @@ import msgspec
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 
-# float32 is plain float32 arithmetic, not tf32 (which frameworks use where they are set to).
+# float32 is plain float32 arithmetic, without TF32.
 PEAK_DTYPES: Final = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
 THIS_MACHINE: Final = "this-machine"
 """The beginning of the names of calibrated devices."""
@@ -108,11 +108,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"{self.name}: no {dtype} peak of it is known{only}")
         return figure.value
 
-    def tf32_peak(self, dtype: str) -> float | None:
-        """Dense FLOP/s of float32 products in TF32; None of other dtypes, and where the device has no faster TF32."""
-        figure = self.peaks.get("tf32")
-        return figure.value if dtype == "float32" and figure is not None and figure.value > self.peak(dtype) else None
-
     def ridge_point(self, dtype: str) -> float:
         """FLOPs per byte from which on an operation is compute-bound.
 
@@ -155,11 +150,6 @@ class DeviceGroup(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: no figure is known for the dtype.
         """
         return self.count * self.device.peak(dtype)
-
-    def tf32_peak(self, dtype: str) -> float | None:
-        """Of all devices; None where float32 has no faster TF32."""
-        peak = self.device.tf32_peak(dtype)
-        return None if peak is None else self.count * peak
 
     @property
     def price_per_hour(self) -> float | None:

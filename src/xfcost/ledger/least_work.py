@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.roofs import Bound
+from xfcost.ledger.units import TF32
 
 if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
@@ -149,6 +150,7 @@ def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     if ledger.on is None or not (moved := row_bytes(row, ledger)):
         return None
     on, dtype = ledger.on.on, ledger.on.dtype
+    dtype = "float32" if dtype == TF32 and not row.macs else dtype  # element-wise work has no TF32
     peak = on.count * ledger.storage.peak(row, on.device, dtype)
     compute, memory = row.flops / peak, moved / on.bytes_per_second
     bound: Bound = "memory-bound" if memory > compute else "compute-bound"

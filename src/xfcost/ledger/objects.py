@@ -221,19 +221,6 @@ def on_object(found: OnDevices) -> dict[str, Any]:
     def timed(seconds: float) -> float | None:
         return seconds if found.no_time is None else None
 
-    def times(one: OnDevices) -> dict[str, Any]:
-        return {
-            "compute_seconds": timed(one.time.compute_seconds),
-            "memory_seconds": timed(one.time.memory_seconds),
-            "least_seconds": timed(one.seconds),
-            "bound": one.time.bound,
-        }
-
-    tf32: dict[str, Any] | None = None
-    if (faster := found.with_tf32) is not None:
-        tf32 = {"peak_flops_per_second": faster.time.peak, "ridge_point": faster.time.peak / faster.time.bandwidth}
-        tf32 |= times(faster) | {"estimated_seconds": faster.estimate}
-        del tf32["memory_seconds"]  # as without TF32
     return {
         "device": device.name,
         "count": found.on.count,
@@ -245,7 +232,10 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "ridge_point": found.time.mean_peak / found.time.bandwidth,
         "flops": found.time.flops,
         "bytes": found.time.bytes,
-        **times(found),
+        "compute_seconds": timed(found.time.compute_seconds),
+        "memory_seconds": timed(found.time.memory_seconds),
+        "least_seconds": timed(found.seconds),
+        "bound": found.time.bound,
         "phases": {
             one.name: {"least_seconds": timed(one.time.seconds), "bound": one.time.bound} for one in found.phases
         },
@@ -260,7 +250,6 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         **sharing_object(found),
         "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
-        "tf32": tf32,
         "notes": [*found.notes, *device.notes],
     }
 

@@ -222,18 +222,6 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(phase.time for phase in self.phases) or (self.time,)
 
     @property
-    def with_tf32(self) -> OnDevices | None:
-        """The same in TF32, in which frameworks may compute float32 products; None where it isn't faster."""
-        peak = self.on.tf32_peak(self.dtype)
-        if peak is None:
-            return None
-        whole, *times = (
-            msgspec.structs.replace(time, peak=peak) for time in (self.time, *(one.time for one in self.phases))
-        )
-        phases = tuple(PhaseBound(name=one.name, time=time) for one, time in zip(self.phases, times, strict=True))
-        return msgspec.structs.replace(self, dtype="tf32", time=whole, phases=phases, compute_bound_batch=None)
-
-    @property
     def seconds(self) -> float:
         """The lower bound."""
         return sum(part.seconds for part in self.parts)

@@ -73,15 +73,6 @@ class Roofline(NamedTuple):
         return self.seconds - min(self.not_attributed, 0.0)
 
     @property
-    def tf32_seconds(self) -> float | None:
-        """Of the whole run on given devices with TF32; None where float32 has no faster TF32."""
-        peak, bandwidth = self.roofs.tf32_flops_per_second, self.roofs.bytes_per_second
-        if peak is None:
-            return None
-        rows = (row for row in self.ledger.rows if row.predicted_seconds and row.operand_bytes)
-        return sum(row.times * max(row.flops / peak, (row.operand_bytes or 0) / bandwidth) for row in rows)
-
-    @property
     def not_attributed(self) -> float:
         """Seconds that no operation accounts for; negative where measuring the operations costs more."""
         return _whole(self.ledger)[1]
@@ -157,8 +148,6 @@ def records(found: Roofline) -> list[dict[str, Any]]:
         "peak_flops_per_second": found.roofs.flops_per_second,
         "peak_bytes_per_second": found.roofs.bytes_per_second,
     }
-    if found.roofs.tf32_flops_per_second is not None:
-        peaks["tf32_peak_flops_per_second"] = found.roofs.tf32_flops_per_second
     return [before | _figures(found, point) | peaks for point in found.points]
 
 

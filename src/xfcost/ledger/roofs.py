@@ -28,8 +28,6 @@ class Roofs(msgspec.Struct, frozen=True, kw_only=True):
     """The bandwidth of its memory: of element-wise additions larger than its caches."""
     calibrated: str | None = None
     """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured only for this report, or nominal."""
-    tf32_flops_per_second: float | None = None
-    """The peak of float32 with TF32, where `flops_per_second` is without it; None where it isn't faster."""
     nominal: str | None = None
     """The device whose figures they are; None where they were measured."""
 
@@ -56,7 +54,7 @@ def nominal_roofs(on: DeviceGroup, dtype: str) -> Roofs:
     measured = on.device.calibrated
     return Roofs(
         flops_per_second=on.peak(dtype), bytes_per_second=on.bytes_per_second, calibrated=measured,
-        nominal=on.name if measured is None else None, tf32_flops_per_second=on.tf32_peak(dtype),
+        nominal=on.name if measured is None else None,
     )  # fmt: skip
 
 

@@ -143,20 +143,9 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: int | None = None
     peak: float
     """Dense FLOP/s of one device in the run's dtype."""
-    tf32_peak: float | None = None
-    """The same with TF32, in which frameworks may compute float32 products; None where it isn't faster."""
     at: tuple[AtUtilisation, ...] = ()
-    tf32_at: tuple[AtUtilisation, ...] = ()
-    """The run with TF32, at the same utilisations of its peak."""
     remedies: tuple[str, ...] = ()
     """Options with which it fits, where it doesn't."""
-
-    @property
-    def with_tf32(self) -> TrainingPlan | None:
-        """The same run with TF32."""
-        if self.tf32_peak is None:
-            return None
-        return msgspec.structs.replace(self, peak=self.tf32_peak, at=self.tf32_at, tf32_peak=None, tf32_at=())
 
     @property
     def recomputation(self) -> float:
@@ -224,10 +213,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_object(plan: TrainingPlan) -> dict[str, Any]:
     """The key `plan` of JSON."""
-    mesh, device, tf32 = plan.mesh, plan.mesh.on.device, None
-    if (faster := plan.with_tf32) is not None:
-        tf32 = {name: getattr(faster, name) for name in ("peak", "bound_step_seconds", "bound_days")}
-        tf32 |= {"at": msgspec.to_builtins(faster.at)}
+    mesh, device = plan.mesh, plan.mesh.on.device
     memory = msgspec.to_builtins(plan.memory) | {"states": plan.memory.states, "total": plan.memory.known}
     fields = ("tensor", "pipeline", "data", "zero", "checkpoint", "sequence_parallel", "gradients")
     batch = ("micro_batch", "micro_batches", "step_sequences", "step_tokens", "tokens", "steps")
@@ -248,7 +234,6 @@ def plan_object(plan: TrainingPlan) -> dict[str, Any]:
         "no_time": plan.no_time,
         **{name: getattr(plan, name) for name in (*work, *bound)},
         "at": msgspec.to_builtins(plan.at),
-        "tf32": tf32,
     }
 
 

@@ -25,13 +25,20 @@ Seconds = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e12)]
 Spent = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 Rate = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e24)]
 
-BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
+# Its tensors are in float32; matrix products and convolutions read 10 of their 23 bits.
+TF32: Final = "tf32"
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 DASH: Final = "–"
 # Smaller whole numbers have no prefix.
 _MIN_PREFIXED: Final = 10_000
 # Larger numbers have no metric prefix.
 _MAX_PREFIXED: Final = 1000 * METRIC[-1][0]
+
+
+def stored_in(dtype: str) -> str:
+    """The dtype of a run's tensors: of tf32 float32."""
+    return "float32" if dtype == TF32 else dtype
 
 
 def _prefixed(value: float, table: Sequence[tuple[float, str]], base: int, digits: int) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.operation_costs import COSTS, FREE
-from xfcost.ledger.accounts import Cached, WeightsRead
+from xfcost.ledger.accounts import RUN, Cached, WeightsRead
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import WeightMatrix
@@ -43,7 +43,6 @@ from xfcost.program.titles import TITLES
 _SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu", "log"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "rsqrt", "softmax"})
 _WHOLE: Final = frozenset({"int64", "bool"})
-_QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
 
 
@@ -539,12 +538,12 @@ class Tape(Operations):
         if facts.pop("matrix", False):  # a fused kernel makes none
             matrix = self._matrix(path, inputs, () if statistics else outputs, steps)._replace(statistics=statistics)
         if (row := self.rows.get(path)) is not None:
-            sums = {quantity: getattr(row, quantity) + now.costs[quantity] * steps for quantity in _QUANTITIES}
+            sums = {quantity: getattr(row, quantity) + now.costs[quantity] * steps for quantity in RUN}
             if matrix is not None and row.matrix is not None:
                 sums["matrix"] = row.matrix.joined(matrix)
             self.rows[path] = msgspec.structs.replace(row, **sums)
             return result
-        costs = {quantity: amount * steps for quantity in _QUANTITIES if (amount := now.costs[quantity])}
+        costs = {quantity: amount * steps for quantity in RUN if (amount := now.costs[quantity])}
         if matrix is not None and (matrix.entries or matrix.statistics):
             costs["matrix"] = matrix
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)

@@ -14,7 +14,6 @@ from xfcost.report.header import agreement_texts, run_texts
 from xfcost.report.input_description import default_notes
 from xfcost.report.on_devices import (
     EXPECTED,
-    WITHOUT_TF32,
     cache_answers,
     cache_name,
     memory_text,
@@ -23,7 +22,7 @@ from xfcost.report.on_devices import (
 )
 
 # Columns that a narrow screen has no room for, the first ones hidden first.
-_HIDDEN_FIRST = ("bound by", "memory", "with TF32", "of each", "lower bound", "takes", "limit")
+_HIDDEN_FIRST = ("bound by", "memory", "of each", "lower bound", "takes", "limit")
 
 
 def document(ledger: Ledger, *, verbose: bool = False) -> Document:
@@ -87,10 +86,8 @@ def _cells(choice: DeviceChoice, ledger: Ledger) -> dict[str, str]:
         each = 1 / rate.seconds if rate.seconds else None
     elif batch > 1 and ledger.metadata.mode in ("decode", "generate"):
         each = outputs and outputs / batch
-    tf32 = None if found is None else found.with_tf32
     cells |= {
         "lower bound": units.seconds(None if found is None else found.seconds),
-        "with TF32": units.seconds(None if tf32 is None else tf32.seconds),
         "estimate": units.seconds(choice.seconds if found is not None and (found.mfu or found.mbu) else None),
         "bound by": units.DASH if found is None else found.time.bound.removesuffix("-bound"),
     }
@@ -125,8 +122,6 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
     )
     if any(choice.asked.device.memory_kind != "usable" for choice in choices):
         yield "*: memory size on the label; others: memory that the driver reports, before any context"
-    if any(found.with_tf32 for found in known):
-        yield f"times are {WITHOUT_TF32}, but in the column with TF32"
     for basis in dict.fromkeys(rate_basis(found, ledger) for found in known):
         yield f"{_outputs(ledger)}/s: {basis}" + ("" if rated is None else ", of the largest batch")
     if rated is not None:

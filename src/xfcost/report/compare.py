@@ -34,7 +34,7 @@ from xfcost.report.input_description import (
     names_text,
     run_text,
 )
-from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_advice, fit_words, no_estimate
+from xfcost.report.on_devices import EXPECTED, cache_name, fit_advice, fit_words, no_estimate
 from xfcost.report.quantities import bounded, figure_lines, figure_text, figures_table, recurs
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, preamble
@@ -142,9 +142,7 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
     title = next(iter(found.values())).on.title
     experts = f" {EXPECTED}" if any(map(by_chance, comparison.ledgers)) else ""
     for quantity, words in (("least_seconds", f"lower bound{experts}"), ("estimated_seconds", "estimate")):
-        tf32 = any(one.with_tf32 for one in found.values())
-        yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
-        yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
+        yield from _least_texts(comparison, quantity, f"{words} on {title}")
     fitting = [one for one in found.values() if one.memory.fits is not False]
     if len(fitting) < 2:  # noqa: PLR2004 - no line above names the devices
         yield line(f"on {title}:")
@@ -192,9 +190,8 @@ def on_text(comparison: Comparison) -> str:
     if not found:
         return ""
     fitting = sum(one.memory.fits is not False for one in found)
-    dtype = f" {WITHOUT_TF32}" if any(one.with_tf32 for one in found) else ""
     experts = f" {EXPECTED}" if any(map(by_chance, comparison.ledgers)) else ""
-    return f"least time: the lower bound on {found[0].on.title}{dtype}{experts}; {fitting} of {len(found)} fit"
+    return f"least time: the lower bound on {found[0].on.title}{experts}; {fitting} of {len(found)} fit"
 
 
 def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[TextLines]:
@@ -323,7 +320,6 @@ COLUMNS: Final = (
     OverviewColumn("one device", 10, 9, "device_bytes"),
     OverviewColumn("its activations", 15, 6, "device_activations_bytes"),
     OverviewColumn("least time", 10, 9, "least_seconds", style="bold"),
-    OverviewColumn("with TF32", 9, 9, "tf32_least_seconds"),
     OverviewColumn("estimate", 9, 8, "estimated_seconds"),
     OverviewColumn("needs", 9, 8, "needed_bytes"),
     OverviewColumn("predicted", 9, 8, "predicted_seconds"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from xfcost.ledger import units
-from xfcost.ledger.device import Device, DeviceGroup
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.least_work import by_chance, extreme_weight_bytes, weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
@@ -46,7 +46,7 @@ def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
     kinds = {"experts" if one.matrix.count > 1 else "linear layers" for one in found}
     which = " and ".join(sorted(kinds, reverse=True)) or "none"
     words = f"{units.size(ledger.held_bytes)}; {units.percent(matrices, params)} of the parameters, the matrices of "
-    words += f"{which}, in {weights.words}; others in {dtype}"
+    words += f"{which}, in {weights.words}; others in {units.stored_in(dtype)}"
     if weights.published:
         yield line(f"{weights.name}, as published: {words}", head="weights: ")
     else:
@@ -76,10 +76,10 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
         growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
         constant = cache.state_bytes - cache.cross_attention_bytes
         growth += f"; {units.size(constant)} do not grow with N" if constant else ""
-    dtype = metadata.cache_format or metadata.dtype
+    dtype = metadata.cache_format or units.stored_in(metadata.dtype)
     dtype += ", as published" if metadata.published_cache else ""
     if metadata.cache_format is not None and cache.recurrent_bytes:
-        dtype += f" ({units.size(cache.recurrent_bytes)} of recurrent state in {metadata.dtype})"
+        dtype += f" ({units.size(cache.recurrent_bytes)} of recurrent state in {units.stored_in(metadata.dtype)})"
     size = f"{units.size(cache.bytes)} {dtype}, batch {metadata.batch}"
     return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
 
@@ -153,7 +153,6 @@ def _times_more(less: int, more: int) -> str:
     return f"{units.ratio(more / less)} more" if less else units.DASH
 
 
-WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
 
@@ -178,32 +177,22 @@ def fit_words(found: OnDevices) -> str:
 
 
 def time_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32.
+    """The lower bound, and the estimate at the efficiencies that were given.
 
     None of a run that does not fit. Why there is no estimate is left out where the time is predicted.
     """
     found = ledger.on
     if found is None or found.memory.fits is False:
         return
-    tf32 = found.with_tf32
-    kinds = {"": found} if tf32 is None else {f" {WITHOUT_TF32}": found, " with TF32": tf32}
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for dtype, one in kinds.items():
-        yield from _time_texts(one, dtype, ledger)
-        if one.estimate is None and ledger.prediction is None:
-            reasons.setdefault(no_estimate(one), []).append(dtype)
-    for (reason, advice), dtypes in reasons.items():
-        of = "".join(dtypes) if len(dtypes) < len(kinds) else ""
-        yield TextLines([f"no estimate{of}: {reason}"], advice=advice)
-
-
-def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLines]:
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
     experts = f" {EXPECTED}" if by_chance(ledger) else ""
-    yield _time_line(f"lower bound{dtype}{experts}: ", found.seconds, what, found, (mode, batch))
+    yield _time_line(f"lower bound{experts}: ", found.seconds, what, found, (mode, batch))
     if found.estimate is not None:
-        yield _time_line(f"estimate at {shares_text(found)}{dtype}: ", found.estimate, "", found, (mode, batch))
+        yield _time_line(f"estimate at {shares_text(found)}: ", found.estimate, "", found, (mode, batch))
+    elif ledger.prediction is None:
+        reason, advice = no_estimate(found)
+        yield TextLines([f"no estimate: {reason}"], advice=advice)
 
 
 def _bounds_text(bounds: Iterable[Bound]) -> str:
@@ -292,8 +281,7 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
     """When a step is compute-bound, the price of the devices, and what the bound counts and leaves out."""
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
-        dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
-        yield line(_closing(found.compute_bound_batch, expected + dtype))
+        yield line(_closing(found.compute_bound_batch, expected))
     if found.on.price_per_hour is not None:
         yield line(f"{found.on.price_per_hour:,.4g} per hour", head="price: ")
     yield line(_assumed(found, ledger), "dim")
@@ -383,7 +371,8 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     cached = None if ledger.generation is None else ledger.generation.with_cache
     macs = ledger.total("macs") if cached is None else cached.macs
     kept = " of pairs that the masks keep" if found.time.flops < 2 * (macs or 0) else ""
-    products = f"{units.count(found.time.flops / each)}FLOPs of products{kept} at {peaks_text(device, dtype)}"
+    rate = f"{units.count(device.peak(dtype))}FLOP/s {dtype}"
+    products = f"{units.count(found.time.flops / each)}FLOPs of products{kept} at {rate}"
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)
         rate = f"{units.count(faster / found.on.count)}FLOP/s"
@@ -404,9 +393,3 @@ def _quantised_words(found: OnDevices, ledger: Ledger) -> str:
     known = ((weights, f"{name} weights"), (cache, f"{metadata.cache_format} cache"))
     peak = device.peak(found.dtype)
     return " and ".join(words for dtype, words in known if dtype in device.peaks and device.peak(dtype) > peak)
-
-
-def peaks_text(device: Device, dtype: str) -> str:
-    """`989.4 TFLOP/s bfloat16`; `19.50 TFLOP/s in float32 without TF32, 156.0 TFLOP/s with TF32`."""
-    tf32, peak = device.tf32_peak(dtype), f"{units.count(device.peak(dtype))}FLOP/s"
-    return f"{peak} {dtype}" if tf32 is None else f"{peak} {WITHOUT_TF32}, {units.count(tf32)}FLOP/s with TF32"

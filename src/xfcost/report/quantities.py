@@ -142,11 +142,9 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         "number of experts",
         style="bold",
     ),
-    "tf32_least_seconds": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
     "estimated_seconds": ReportQuantity(
         "estimated time", "the same at the shares --mfu of the peak and --mbu of the bandwidth", style="bold"
     ),
-    "tf32_estimated_seconds": ReportQuantity("  with TF32", "the estimate with float32 products in TF32"),
     "predicted_seconds": ReportQuantity(
         "predicted time",
         "time of a forward pass that a calibration of the device predicts, with --predict",
@@ -158,7 +156,6 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     ),
     "seconds": ReportQuantity("time", "median of the measured runs on the device", style="bold", column="time"),
     "mfu": ReportQuantity("  MFU reached", "model FLOPs per second over the peak of the device", text=share_text),
-    "tf32_mfu": ReportQuantity("  MFU reached, of TF32", "the same over the peak of TF32", text=share_text),
     "mbu": ReportQuantity(
         "  MBU reached", "bytes that a decode step reads per second over the bandwidth of the device", text=share_text
     ),
@@ -201,11 +198,9 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         "  6·P·D", "6·P·D, the usual estimate of the FLOPs of the run (Kaplan et al. 2020)", text=scientific
     ),
     "run_days": ReportQuantity("time of the run", "time of the run at the given rate"),
-    "tf32_run_days": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
     "bound_days": ReportQuantity(
         "  at the peak, a lower bound", "time of the run at the peak rate, which no run reaches"
     ),
-    "tf32_bound_days": ReportQuantity("  at the peak of TF32", "the same at the peak of TF32"),
     "device_bytes": ReportQuantity(
         "memory of a device", "memory of the device that needs the most, under the training plan", style="bold"
     ),

@@ -14,7 +14,7 @@ from xfcost.ledger.roofs import Roofs
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.largest import beside_word, time_share
-from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32
+from xfcost.report.on_devices import EXPECTED
 from xfcost.report.style import TERMINAL
 from xfcost.report.timing import spread_text, where_text
 
@@ -52,10 +52,8 @@ def _parts(found: Sequence[Roofline]) -> Iterator[Part]:
 def roofs_text(roofs: Roofs) -> str:
     """`peak 94.1 GFLOP/s, memory 14.2 GB/s, ridge point 6.63 FLOP/byte (calibrated 2026-11-22)`."""
     when = f"calibrated {roofs.calibrated[:10]}" if roofs.calibrated else "measured just now, not calibrated"
-    tf32 = roofs.tf32_flops_per_second
-    dtype = "" if tf32 is None else f" {WITHOUT_TF32} ({units.count(tf32, 3)}FLOP/s with TF32)"
     return (
-        f"{peak_text(roofs)}{dtype}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte "
+        f"{peak_text(roofs)}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte "
         f"({f'nominal, {roofs.nominal}' if roofs.nominal else when})"
     )
 
@@ -98,8 +96,6 @@ def _head(one: Roofline) -> Iterator[TextLines]:
     timing = one.ledger.timing
     if one.bounded:
         where = f"{units.seconds(one.seconds)} on {place_text(one)}"
-        if one.tf32_seconds is not None:
-            where += f" {WITHOUT_TF32}, {units.seconds(one.tf32_seconds)} with TF32"
         experts = f"; {EXPECTED}" if by_chance(one.ledger) else ""
         yield line(
             f"bound: {where}: every operation at its roof, one after another; fused operations can be faster{experts}"

@@ -8,7 +8,7 @@ from typing import Final
 from xfcost.counting.measured import Curve, MeasuredSeries, upper_slope
 from xfcost.counting.measured_series import METRICS as MEASURED_METRICS
 from xfcost.counting.measured_series import MeasuredMetric, Series, SeriesPoint, shared_words, work_of
-from xfcost.counting.sweep import TF32_LEAST_SECONDS, TOKENS, CountedSweep, slope, traced
+from xfcost.counting.sweep import TOKENS, CountedSweep, slope, traced
 from xfcost.counting.system import without_steps
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
@@ -44,10 +44,8 @@ def scaling_chart(
         UsageError: the metric is 0 or not known for every system, and log axes have no 0.
     """
     chosen, axis = METRICS[metric], sweeps[0].axis
-    tf32: list[ChartLine] = []
     if metric != "time":
         lines, points = _counted(sweeps, live, chosen.quantity)
-        tf32 = _counted(sweeps, (), TF32_LEAST_SECONDS, ", with TF32")[0] if metric == "least-time" else []
     else:
         lines, points = _predicted(sweeps, live, predicted) if predicted else _timed(sweeps, live)
     if not lines:
@@ -63,15 +61,14 @@ def scaling_chart(
         axis=axis,
         of_axis=first_stage(one.ledgers[0].metadata for one in sweeps) if axis is TOKENS else "",
         subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
-        + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else "")
-        + (" without TF32 but where named" if tf32 else ""),
-        value_label=chosen.label + lane + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
+        + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else ""),
+        value_label=chosen.label + lane + (f" ({units.stored_in(metadata.dtype)})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
-        lines=[*lines, *tf32],
+        lines=lines,
         points=points,
         mark=mark,
         footnote=_footnote(sweeps, metric),
-        summary=[*_summary(sweeps, metric), *map(_at_last, tf32), *ratio_summary(lines, axis, mark, chosen.unit)]
+        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark, chosen.unit)]
         if metric != "time"
         else [
             *map(_at_last, lines if predicted else ()),
@@ -83,7 +80,7 @@ def scaling_chart(
 
 
 def _counted(
-    sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]], quantity: str, name: str = ""
+    sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]], quantity: str
 ) -> tuple[list[ChartLine], list[ChartPoints]]:
     """Formulas as lines, traced figures as points; where a system's figure is 0, it is left out."""
     lines: list[ChartLine] = []
@@ -94,7 +91,7 @@ def _counted(
             continue
         number = len(lines)
         xs, values = zip(*pairs, strict=True)
-        lines.append(ChartLine(f"{one.name}{name}", xs, values, one.slope(quantity)))
+        lines.append(ChartLine(one.name, xs, values, one.slope(quantity)))
         seen = [(one.at(ledger), value) for ledger in ledgers if (value := traced(ledger, quantity))]
         if seen:
             points.append(ChartPoints(f"{one.name}, traced", number, *zip(*seen, strict=True)))

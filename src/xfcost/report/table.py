@@ -372,7 +372,8 @@ def memory_text(ledger: Ledger) -> TextLines:
 def _held(ledger: Ledger) -> str:
     """What is held: matrices, or a number per query where a fused kernel runs, or both where only some are fused."""
     matrices = [row.matrix for row in ledger.rows if row.matrix is not None]
-    dtype, statistics_dtype = ledger.metadata.dtype, "float64" if ledger.metadata.dtype == "float64" else "float32"
+    dtype = units.stored_in(ledger.metadata.dtype)
+    statistics_dtype = "float64" if dtype == "float64" else "float32"
     if not any(matrix.statistics for matrix in matrices):
         return f"attention matrices, {dtype}"
     if any(matrix.entries for matrix in matrices):

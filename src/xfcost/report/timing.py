@@ -58,13 +58,11 @@ def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:
         return
-    tf32 = {"MFU": found.tf32_mfu, "bound": found.tf32_of_bound}
-    beside = {name: "" if share is None else f" ({share_text(share)} with TF32)" for name, share in tf32.items()}
     mbu = "" if found.mbu is None else f" and {share_text(found.mbu)} MBU"
     other = "; faster than the bound: the device or the dtype of its products must be another one"
     over = other if found.of_bound > 1 else ""
-    shares = f"{share_text(found.mfu)} MFU{beside['MFU']}{mbu}"
-    bound = f"the lower bound is {share_text(found.of_bound)} of it{beside['bound']}{over}"
+    shares = f"{share_text(found.mfu)} MFU{mbu}"
+    bound = f"the lower bound is {share_text(found.of_bound)} of it{over}"
     where = f"{units.seconds(timing.seconds)} on {where_text(timing)}"
     yield line(f"{where}: {shares}; {bound}", head="measured: ")
 

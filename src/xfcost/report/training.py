@@ -11,7 +11,6 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import AtUtilisation, TrainingPlan, TrainingStep, WholeRun
 from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line, numbers
-from xfcost.report.on_devices import WITHOUT_TF32
 
 # Units of long times, in days.
 _DAY, _SECONDS = "day", "second"
@@ -151,7 +150,7 @@ _MORE: Final = TableColumn("", fold=20)
 
 
 def _memory(ledger: Ledger, step: TrainingStep) -> DataTable:
-    number, dtype = units.exact(ledger.total("params")), ledger.metadata.dtype
+    number, dtype = units.exact(ledger.total("params")), units.stored_in(ledger.metadata.dtype)
     of_some = "" if step.gradients_bytes == step.params_bytes else ", of the parameters that a gradient reaches"
     lines = [
         ("parameters", step.params_bytes, f"{number}, {dtype}"),
@@ -265,12 +264,8 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
     if plan.fits is False:
         yield line("no time, it does not fit", head=f"{what}: ")
     else:
-        tf32 = plan.with_tf32
         advice = "" if plan.mesh.mfus else "--mfu sets the share"
-        head = f"{what}{'' if tf32 is None else f' {WITHOUT_TF32}'}: "
-        yield TextLines([_how_long(plan)], head=head, advice=advice)
-        if tf32 is not None:
-            yield line(_how_long(tf32), head="  with TF32: ")
+        yield TextLines([_how_long(plan)], head=f"{what}: ", advice=advice)
         yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
     yield TextLines([_fits(plan)], head="memory of a device: ", advice="; ".join(_fit_advice(plan)))
     yield line(_layout(plan), head="each step: ")
@@ -286,8 +281,6 @@ def plan_parts(ledger: Ledger) -> Iterator[Part]:
         if plan.fits is False:
             return
         yield from (Gap(), _times_table(plan))
-        if plan.with_tf32 is not None:
-            yield from (Gap(), _times_table(plan.with_tf32, " of TF32"))
 
 
 def share_text(share: float) -> str:
@@ -331,14 +324,10 @@ def _lower_bound(plan: TrainingPlan, dtype: str) -> str:
     if plan.least_run_flops is not None:
         flops, steps = plan.least_run_flops, f" in {steps_text(plan.steps or 0)}"
     kept = "of pairs that masks keep, " if plan.least_step_flops < plan.step_flops else ""
-    least, peak, tf32 = _least(plan), f"{units.count(plan.peak)}FLOP/s ({dtype})", plan.with_tf32
-    if tf32 is not None:
-        least = f"{least} {WITHOUT_TF32}, {_least(tf32)} with TF32"
-        peak = f"{peak} or {units.count(tf32.peak)}FLOP/s (TF32)"
-    unreached = ", which no run reaches" if plan.mesh.on.device.calibrated is None and tf32 is None else ""
+    unreached = ", which no run reaches" if plan.mesh.on.device.calibrated is None else ""
     return (
-        f"lower bound {least}: {scientific(flops)} FLOPs{steps} ({kept}without recomputation) at the peak of "
-        f"{peak} on every device{unreached}"
+        f"lower bound {_least(plan)}: {scientific(flops)} FLOPs{steps} ({kept}without recomputation) at the peak of "
+        f"{units.count(plan.peak)}FLOP/s ({dtype}) on every device{unreached}"
     )
 
 
@@ -407,7 +396,7 @@ def _again(plan: TrainingPlan, ledger: Ledger) -> str:
 def _memory_table(plan: TrainingPlan, ledger: Ledger) -> DataTable:
     memory, mesh = plan.memory, plan.mesh
     where = f", pipeline stage {memory.pipeline_stage}" if mesh.pipeline > 1 else ""
-    dtype, shared_out = ledger.metadata.dtype, _shared_out(plan)
+    dtype, shared_out = units.stored_in(ledger.metadata.dtype), _shared_out(plan)
     lines: list[tuple[str, int | None, str]] = [
         ("parameters", memory.parameters, dtype),
         ("gradients", memory.gradients, mesh.gradients or dtype),
@@ -447,16 +436,16 @@ def _in_flight(plan: TrainingPlan) -> str:
     return several + ("" if plan.memory.activations is not None else "; --trace computes them")
 
 
-def _times_table(plan: TrainingPlan, of: str = "") -> DataTable:
+def _times_table(plan: TrainingPlan) -> DataTable:
     run = plan.steps is not None
     heads = ["HFU", "a step", *(("days", "device-days") if run else ())]
     heads += ["cost"] if any(one.cost is not None for one in plan.at) else []
-    printed = not plan.mesh.mfus and not of
+    printed = not plan.mesh.mfus
     rows = []
     for one in plan.at:
         days = [days_text(one.days or 0, ""), days_text(one.device_days or 0, "")] if run else []
         cost = [f"{one.cost:,.0f}"] if one.cost is not None else []
         cells = (share_text(one.mfu), share_text(one.hfu), units.seconds(one.step_seconds), *days, *cost)
         rows.append([*cells, *([one.in_print or ""] if printed else [])])
-    columns = numbers(f"model FLOPs utilisation{of}", *heads)
+    columns = numbers("model FLOPs utilisation", *heads)
     return DataTable([*columns, *([TableColumn("published, about", fold=20)] if printed else [])], rows)

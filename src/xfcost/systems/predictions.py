@@ -45,7 +45,7 @@ def calibration_of(device: str, dtype: str, threads: int | None) -> Calibration:
     from xfcost.torch_models.predicting.calibrate import this_machine
     from xfcost.torch_models.timing.devices import check_device, cores, threads_set
 
-    check_device(device)
+    check_device(device, dtype)
     with threads_set(threads or cores()):
         machine = this_machine(device, dtype)
     return read_calibration(path_of(device, machine.threads, dtype), machine)

@@ -23,6 +23,7 @@ from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantization import WeightFormat
+from xfcost.ledger.units import TF32
 from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.grammar import Spec
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
@@ -62,6 +63,8 @@ class PublishedSystem:
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
         # Is a forward that of the prefill, with the logits of all tokens?
         self.of_prefill = False
+        # Are float32 products in TF32?
+        self.tf32 = False
 
     @property
     def name(self) -> str:
@@ -122,7 +125,7 @@ class PublishedSystem:
     def with_samples(self, samples: int) -> PublishedSystem:
         """The same with another batch."""
         other = PublishedSystem(self.key, self.counts, samples, self.mode, eager=self.eager, config=self._asked)
-        other.of_prefill = self.of_prefill
+        other.of_prefill, other.tf32 = self.of_prefill, self.tf32
         return other
 
     def account(self, run: Run, how: AccountOptions) -> Ledger:
@@ -171,6 +174,8 @@ class PublishedSystem:
                 versions={"xfcost": __version__, **RECORDED_WITH},
             )
             versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
+            if self.tf32 and metadata.dtype == "float32":
+                metadata = msgspec.structs.replace(metadata, dtype=TF32)
             run = ledger.module and msgspec.structs.replace(ledger.module, recorded=versions, traced="")
             rows = tuple(
                 row if row.component else msgspec.structs.replace(row, stage=found.title, block=found.title)

@@ -294,7 +294,7 @@ def timed_in_turns(systems: Sequence[System], run: Run, how: AccountOptions) -> 
         from xfcost.torch_models.timing.systems import in_turns
         from xfcost.torch_models.timing.turns import REAL
 
-        check_device(device)
+        check_device(device, run.dtype)
         return in_turns([one.on_device(run, how) for one in systems], device, how.timing, how.say, REAL)
 
 

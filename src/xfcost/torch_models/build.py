@@ -17,7 +17,7 @@ from xfcost.program.residual import branch, in_residual
 from xfcost.spec.architecture import Architecture, BlockOrder, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
 from xfcost.torch_models.program import Maker, ProgramModule, Runner, hand_over
-from xfcost.torch_models.running.surroundings import default_dtype
+from xfcost.torch_models.running.surroundings import default_dtype, torch_dtype
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table, Tables
 from xfcost.torch_models.shared.reversible import ReversibleRun
@@ -187,7 +187,7 @@ def build(architecture: Architecture, device: str = "meta") -> BuiltModel:
             f"{architecture.spec.name} has {blocks:,} blocks, and at most {MOST_BLOCKS:,} are built for a trace or a "
             "run; --no-trace counts them in closed form"
         )
-    dtype = getattr(torch, architecture.dtype)
+    dtype = torch_dtype(architecture.dtype)
     rows: dict[str, str] = {}
     # made in their type: cast afterwards, weights would be kept with those of float32
     with torch.device(device), default_dtype(dtype):

@@ -199,11 +199,11 @@ def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | N
     if not timing.checks:
         return None
     from xfcost.torch_models.predicting.calibrate import pace
-    from xfcost.torch_models.timing.devices import threads_set, waiting_clock
+    from xfcost.torch_models.timing.devices import products_in, threads_set, waiting_clock
 
     device, dtype = configuration.device, configuration.dtype
     calibrated = calibration_of(device, dtype, timing.threads).pace
-    with threads_set(configuration.threads):
+    with threads_set(configuration.threads), products_in(dtype, device):
         return pace(device, dtype, waiting_clock(device)) / calibrated if calibrated else None
 
 

@@ -35,11 +35,11 @@ def calibrate(
     check_torch_loads()
     with memory_may_run_out(device, "calibrating it"):
         from xfcost.torch_models.predicting.calibrate import calibrated
-        from xfcost.torch_models.timing.devices import check_device, cores, threads_set
+        from xfcost.torch_models.timing.devices import check_device, cores, products_in, threads_set
 
-        check_device(device)
+        check_device(device, dtype)
         check_writable(path_of(device, threads or cores(), dtype))
-        with threads_set(threads or cores()):
+        with threads_set(threads or cores()), products_in(dtype, device):
             found = calibrated(device, dtype, _steps(progress or (lambda text: None)))
     path = path_of(device, found.machine.threads, dtype)
     write_calibration(path, found)

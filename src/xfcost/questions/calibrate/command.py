@@ -19,7 +19,7 @@ def run(
         str, typer.Option("--device", help="Device to measure: cpu, cuda or mps.", autocompletion=_DEVICES)
     ] = "cpu",
     dtype: Annotated[
-        str, typer.Option("--dtype", help="Dtype to measure: float32, bfloat16, …", autocompletion=_DTYPES)
+        str, typer.Option("--dtype", help="Dtype to measure: float32, tf32, bfloat16, …", autocompletion=_DTYPES)
     ] = "float32",
     threads: Annotated[
         int | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xfcost.counting.forward import count, part_rows
 from xfcost.counting.on_devices import FLOPS_PER_MAC, cache_bytes
@@ -43,24 +43,6 @@ class Costs(NamedTuple):
     """The same of int8."""
     weights_read: int = 0
     """Bytes of the weights that the pass reads, each once."""
-
-
-class ModelTotals(NamedTuple):
-    """What a model costs."""
-
-    params: int
-    macs: int
-    flops: int
-    inference: InferenceMemory
-    seconds: float | None = None
-    """The lower bound of the time on the devices; None without them."""
-    tf32_seconds: float | None = None
-    """The same with TF32; None where float32 has no faster TF32."""
-
-    @property
-    def memory(self) -> int:
-        """Weights, attention matrices alive at once and cache, in bytes."""
-        return self.inference.total
 
 
 def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
@@ -125,17 +107,12 @@ def architecture_costs(architecture: Architecture) -> Costs:
     return costs._replace(params=costs.params + shared, weights=held, attention=attention)
 
 
-def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> ModelTotals:
-    """The figures of a pass, with its least time on devices."""
+def figures_of(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> dict[str, Any]:
+    """Every quantity of a pass, by its name in `result.QUANTITIES`; seconds, the lower bound, only on devices."""
     memory = InferenceMemory(costs.weights, costs.attention, costs.cache)
-    found = ModelTotals(costs.params, costs.macs, costs.flops, memory)
-    if on is None:
-        return found
-    tf32 = on.tf32_peak(dtype)
-    return found._replace(
-        seconds=_least_seconds(costs, on, on.peak(dtype)),
-        tf32_seconds=None if tf32 is None else _least_seconds(costs, on, tf32),
-    )
+    found = {"params": costs.params, "macs": costs.macs, "flops": costs.flops, "memory": memory.total}
+    found |= {"weight_bytes": memory.weights, "attention_bytes": memory.attention, "cache_bytes": memory.cache}
+    return found if on is None else found | {"seconds": _least_seconds(costs, on, on.peak(dtype))}
 
 
 def _least_seconds(costs: Costs, on: DeviceGroup, peak: float) -> float:

@@ -13,7 +13,6 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import number_of
-from xfcost.questions.find.costs import ModelTotals
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
@@ -25,35 +24,25 @@ class Quantity(NamedTuple):
 
     title: str
     """Its column."""
-    of: Callable[[ModelTotals], Any]
-    """Its value, or an array of values."""
     text: Callable[[Any], str]
     descending: bool = False
     """Is more of it better at the same price? Then the most comes first."""
 
 
 QUANTITIES: Final[dict[str, Quantity]] = {
-    "params": Quantity("parameters", lambda totals: totals.params, units.count, descending=True),
-    "macs": Quantity("MACs", lambda totals: totals.macs, units.count),
-    "flops": Quantity("FLOPs", lambda totals: totals.flops, units.count),
-    "memory": Quantity("memory", lambda totals: totals.memory, units.size),
-    "weight_bytes": Quantity("weights", lambda totals: totals.inference.weights, units.size),
-    "attention_bytes": Quantity("attention", lambda totals: totals.inference.attention, units.size),
-    "cache_bytes": Quantity("cache", lambda totals: totals.inference.cache, units.size),
-    "seconds": Quantity("time bound", lambda totals: totals.seconds, units.seconds),
-    "tf32_seconds": Quantity("with TF32", lambda totals: totals.tf32_seconds, units.seconds),
+    "params": Quantity("parameters", units.count, descending=True),
+    "macs": Quantity("MACs", units.count),
+    "flops": Quantity("FLOPs", units.count),
+    "memory": Quantity("memory", units.size),
+    "weight_bytes": Quantity("weights", units.size),
+    "attention_bytes": Quantity("attention", units.size),
+    "cache_bytes": Quantity("cache", units.size),
+    "seconds": Quantity("time bound", units.seconds),
 }
 
 
-_SECONDS: Final = {"seconds", "tf32_seconds"}
 # The budget -> the quantity that it limits, where these have different names.
 _LIMITED: Final = {"kv_cache": "cache_bytes", "device_memory": "memory"}
-
-
-def figures_of(totals: ModelTotals) -> dict[str, Any]:
-    """Every quantity; seconds only on devices."""
-    found = {name: quantity.of(totals) for name, quantity in QUANTITIES.items()}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def limited(budget: Budget) -> str:
@@ -64,7 +53,7 @@ def limited(budget: Budget) -> str:
 def without_time(figures: dict[str, Any], over: Iterable[Budget]) -> dict[str, Any]:
     """The figures of a model over these budgets: where it does not fit in the memory of devices, it takes no time."""
     fits = all(budget.quantity != "device_memory" for budget in over)
-    return figures if fits else figures | {name: None for name in _SECONDS if name in figures}
+    return figures if fits else figures | ({"seconds": None} if "seconds" in figures else {})
 
 
 def quantity_name(option: str, given: str) -> str:
@@ -216,19 +205,16 @@ def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Questi
     """`question`, with the memory of the devices as a budget, where it is known.
 
     Raises:
-        UsageError: seconds are asked for without devices, or these have no peak of the dtype, or no TF32.
+        UsageError: seconds are asked for without devices, or these have no peak of the dtype.
     """
     if on is None:
         asked = [budget.option for budget in question.budgets if budget.quantity == "seconds"]
-        asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
-        asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
+        asked += [f"--sort {question.sort}"] if question.sort == "seconds" else []
+        asked += [f"--front {','.join(question.front)}"] if "seconds" in question.front else []
         if asked:
             raise UsageError(f"{asked[0]}: needs a device, as in --on h100-sxm (`xfcost devices`)")
         return question
     on.peak(dtype)
-    if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):
-        option = "--sort" if question.sort == "tf32_seconds" else "--front"
-        raise UsageError(f"{option} tf32-seconds: {on.name} has no TF32 faster than {dtype}; expected seconds")
     if on.memory_bytes is None:
         return question
     return question._replace(budgets=(*question.budgets, Budget("device_memory", on.memory_bytes, on.name)))

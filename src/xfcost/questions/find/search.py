@@ -15,14 +15,13 @@ from xfcost.counting.system import System
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.quantization import WeightFormat
-from xfcost.questions.find.costs import Costs, check_asked, ledger_costs, model_costs, totals
+from xfcost.questions.find.costs import Costs, check_asked, figures_of, ledger_costs, model_costs
 from xfcost.questions.find.result import (
     FindResult,
     FoundModel,
     NotFitting,
     Question,
     checked_on,
-    figures_of,
     limited,
     without_time,
 )
@@ -102,7 +101,7 @@ class FindWork(msgspec.Struct, frozen=True):
         tokens, batch = values.pop("N", None), values.pop("batch", run.batch)
         if name not in self.specs:
             counted = self.counted[name, tokens, batch]
-            return counted.refused or figures_of(totals(counted.costs, self.dtype, run.on))
+            return counted.refused or figures_of(counted.costs, self.dtype, run.on)
         written = {key: values.pop(key) for key in self.structural}
         place = f"{name} {written}"
         try:
@@ -112,7 +111,7 @@ class FindWork(msgspec.Struct, frozen=True):
             costs = model_costs(varied[place].at(values), own)
         except XfcostError as error:
             return reason(error)
-        return figures_of(totals(costs, self.dtype, run.on))
+        return figures_of(costs, self.dtype, run.on)
 
 
 # Work on configurations, a few at a time, in any order.
@@ -327,7 +326,7 @@ def find_in_gallery(
             counted[name] = _counted(one, run, dtype)
         except XfcostError as error:
             counted[name] = CountedSystem(refused=reason(error).replace(one.name, "it"))
-    figures = {name: one.refused or figures_of(totals(one.costs, dtype, run.on)) for name, one in counted.items()}
+    figures = {name: one.refused or figures_of(one.costs, dtype, run.on) for name, one in counted.items()}
     every = question._replace(top=max(len(systems), 1))  # the report lists the first of them
     part, names = selected(enumerate(figures.values()), every), [*systems]
     on_front = {candidate.number for candidate in part.front}

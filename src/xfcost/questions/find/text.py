@@ -12,7 +12,6 @@ from xfcost.ledger.objects import json_text
 from xfcost.questions.find.result import QUANTITIES, FindResult, FoundModel, LeftOut, limited, records
 from xfcost.questions.find.search import value_text
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines
-from xfcost.report.on_devices import WITHOUT_TF32
 
 # Columns of figures that are always there.
 _COLUMNS: Final = ("params", "macs", "memory")
@@ -89,7 +88,6 @@ def short_name(found: FindResult, row: FoundModel) -> str:
 def _figures_text(row: FoundModel) -> str:
     figures = row.figures
     time = f", at least {units.seconds(figures['seconds'])}" if "seconds" in figures else ""
-    time += f" ({units.seconds(figures['tf32_seconds'])} with TF32)" if "tf32_seconds" in figures else ""
     return (
         f"{units.count(figures['params'])} parameters, {units.count(figures['macs'])} MACs, "
         f"{units.size(figures['memory'])}{time}"
@@ -116,7 +114,8 @@ _WILD: Final = ("*", "**", "each")
 def _table(found: FindResult, rows: Sequence[FoundModel]) -> DataTable:
     """The models with their figures; on a narrow terminal all varied keys are one column."""
     question = found.question
-    asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets), *_timed(found))
+    asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets))
+    asked += () if found.run.on is None else ("seconds",)
     figures = [name for name in QUANTITIES if name in asked]
     families = found.spec is None and any(row.family for row in rows)
     keys = short_keys(found.keys)
@@ -139,14 +138,6 @@ def _table(found: FindResult, rows: Sequence[FoundModel]) -> DataTable:
         heads = [first[0], TableColumn("values", fold=20), *first[1:], *last]
         narrow = [DataTable(heads, joined, styles), TextLines([f"values: {' · '.join(keys)}"])]
     return DataTable(columns, wide, styles, narrow=narrow)
-
-
-def _timed(found: FindResult) -> tuple[str, ...]:
-    """The bounds of the time that the search has."""
-    on, dtype = found.run.on, found.run.dtype
-    if on is None:
-        return ()
-    return ("seconds",) if dtype is None or on.tf32_peak(dtype) is None else ("seconds", "tf32_seconds")
 
 
 def _below(found: FindResult, rows: Sequence[FoundModel], *, front_only: bool) -> Iterator[str]:
@@ -222,13 +213,9 @@ def time_notes(found: FindResult) -> list[str]:
     on, dtype = found.run.on, found.run.dtype
     if on is None or dtype is None:
         return []
-    tf32, peak = on.tf32_peak(dtype), f"{units.count(on.peak(dtype))}FLOP/s"
     faster = sorted(on.device.peaks.keys() & {one.products for one in found.weights.values()})
     quantised = "".join(f" (of quantised weights {units.count(on.peak(one))}FLOP/s {one})" for one in faster)
-    rates = f"products at {peak} {dtype}{quantised}, weights"
-    if tf32 is not None:
-        rates = f"products at {peak} {WITHOUT_TF32} (the bound that --max-seconds limits), or at "
-        rates += f"{units.count(tf32)}FLOP/s with TF32, weights"
+    rates = f"products at {units.count(on.peak(dtype))}FLOP/s {dtype}{quantised}, weights"
     cache = ", KV cache and state" if found.run.mode in CACHED else ""
     bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s"
     calibrated = on.device.calibrated is not None

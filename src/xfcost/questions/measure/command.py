@@ -50,7 +50,7 @@ Save = Annotated[
     MeasurementOptions, BatchOptions, "mode", "dtype", "attention", "new_tokens", "logits", "optimizer", SettingsOption,
     InputOptions, "mixing", "device", TimingOptions, SchedulerOption, *shared.REPORT,
     batch="Batch sizes, as in 1,8.",
-    dtype="One or more of float32, float16, bfloat16 and float64, separated by commas. Default: as in `analyze`.",
+    dtype="One or more of float32, tf32, float16, bfloat16 and float64, separated by commas. Default: as in `analyze`.",
     attention="eager (stores the score matrix), fused (one kernel), or eager,fused. Default: as in `analyze`.",
     mode="One or more of forward, prefill, decode, generate and train (one step), separated by commas.",
     device="Device to run the models on: cpu (the default), cuda or mps.",

@@ -32,7 +32,7 @@ from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
-from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
+from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH, TF32
 from xfcost.torch_models.any_model.alike_layers import (
     AlikeLayers,
     FullRun,
@@ -137,6 +137,8 @@ class How(NamedTuple):
     predict: Callable[[str], Predictor] | None = None
     """Also predict the seconds of a forward: dtype -> the predictions of the device's calibration for it."""
     meters: Meters = REAL
+    tf32: bool = False
+    """Are its float32 products in TF32?"""
     tokens_of: Sequence[str] = ()
     """The axes of inputs along which tokens lie: `x:1`; those of others are found."""
     longer: Given | None = None
@@ -260,6 +262,9 @@ def module_ledger(
     tensors = (*model.parameters(), *reached((given.args, given.kwargs)))
     dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
+    if how.tf32 and dtype != "float32":
+        raise UsageError(f"--dtype tf32: the tensors of {title} are {dtype}, and TF32 is of float32; leave --dtype out")
+    dtype = TF32 if how.tf32 else dtype
     keeps_free = how.device is not None or how.predict is not None
     options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache, "first": how.first}
     found = found or run(model, given.args, given.kwargs, **options)

@@ -40,6 +40,7 @@ from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.training import RunPlan
+from xfcost.ledger.units import TF32
 from xfcost.spec.checkpoints import published_weights
 from xfcost.spec.reader import read_file, read_value
 from xfcost.spec.targets import CONFIG, ModuleTarget
@@ -73,7 +74,12 @@ from xfcost.torch_models.any_model.user_errors import (
 )
 from xfcost.torch_models.build import MOST_BLOCKS
 from xfcost.torch_models.memory.peak import check_room, within_room
-from xfcost.torch_models.running.surroundings import default_dtype, random_states_kept, torch_warnings_hidden
+from xfcost.torch_models.running.surroundings import (
+    default_dtype,
+    random_states_kept,
+    torch_dtype,
+    torch_warnings_hidden,
+)
 from xfcost.torch_models.shared.private_torch import collector_passes_over, fake_tensor_mode
 from xfcost.torch_models.timing.growth import memory_of
 
@@ -91,10 +97,12 @@ _FACTORS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(2))
 class GivenModule:
     """A module with its example inputs: values, or a function of N, or of H and W."""
 
-    def __init__(self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None, *, tf32: bool = False
+    ) -> None:
         self._supposed = None if inputs is not None or keywords else supposed_input(module)
         self.inputs = inputs if self._supposed is None else self._supposed.function(module)
-        self.module, self.keywords = module, keywords
+        self.module, self.keywords, self._tf32 = module, keywords, tf32
         self.title = type(module).__name__
         self._alike = AlikeLayers()
 
@@ -130,6 +138,7 @@ class GivenModule:
         """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
         on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - one line
         own = lengths if self._supposed is None else self._supposed.lengths(lengths)
+        how = how._replace(tf32=self._tf32)
         ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
         return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
 
@@ -145,7 +154,7 @@ class ConfigOptions(NamedTuple):
     """How transformers builds the model of a config."""
 
     dtype: str | None = None
-    """float32 where it is None."""
+    """float32 where it is None; any other module has its own, and tf32 is of its products."""
     attention: Execution | None = None
     """The best that the class has where it is None."""
     has_head: bool = False
@@ -231,7 +240,7 @@ class NamedModule:
         forward = self.stored and self.stored(lengths.tokens, self.samples)
         if forward and how.is_bare and how.mode == "forward":
             return forward
-        how = how._replace(mixing=0) if forward else how
+        how = how._replace(mixing=0 if forward else how.mixing, tf32=self._config.dtype == TF32)
         failed: UsageError | None = None
         with as_a_script(self.target):
             for device in self._devices:
@@ -607,7 +616,7 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
     options = options or ConfigOptions()
     if options.attention is not None:
         values["attn_implementation"] = {"fused": "sdpa", "eager": "eager"}[options.attention]
-    dtype = getattr(torch, options.dtype or "float32")
+    dtype = torch_dtype(options.dtype or "float32")
     try:
         config = transformers.AutoConfig.for_model(**values)
         if make is None:

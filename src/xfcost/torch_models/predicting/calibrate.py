@@ -61,6 +61,7 @@ from xfcost.torch_models.predicting.regression import (
 )
 from xfcost.torch_models.running.prediction_calls import FUSED_ATTENTION
 from xfcost.torch_models.running.recorder import Clock
+from xfcost.torch_models.running.surroundings import torch_dtype
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 from xfcost.torch_models.timing.kernels import kernels_of
 
@@ -87,7 +88,7 @@ def peaks(device: str, dtype: str) -> Baseline:
         DeviceError: torch's profiler sees no kernels of the GPU.
     """
     gpu = torch.cuda.get_device_properties(device) if device.startswith("cuda") else None
-    kind, side = getattr(torch, dtype), _PEAK_SIDE if gpu is None else _PEAK_SIDE_OF_GPU
+    kind, side = torch_dtype(dtype), _PEAK_SIDE if gpu is None else _PEAK_SIDE_OF_GPU
 
     def added(nbytes: int) -> float:
         """Bytes per second of an addition of tensors of that size."""
@@ -156,7 +157,7 @@ def pace(device: str, dtype: str, clock: Clock) -> float:
     the same product takes a quarter longer; a processor may be throttled. Large products and the bandwidth of memory
     need not show it: this one is of the size that models have.
     """
-    kind = getattr(torch, dtype)
+    kind = torch_dtype(dtype)
     tokens = torch.ones(_ROWS, _WIDTH, dtype=kind, device=device)
     weight = torch.ones(_WIDTH, 4 * _WIDTH, dtype=kind, device=device)
     return statistics.median(_times(lambda: torch.mm(tokens, weight), clock, _RUNS))
@@ -261,7 +262,7 @@ def calibrated(device: str, dtype: str, say: Callable[[int, int, str], None]) ->
         runs = at_one_pace(runs, [partial(measured, *one) for one in networks])
     last = "single operations"  # networks after them would take up to a third longer
     say(len(networks) + 2, steps, last)
-    kind = getattr(torch, dtype)
+    kind = torch_dtype(dtype)
     single = SingleOperations(kind, device)
     if on_gpu:
         expected = recorded(SingleOperations(kind, "meta"), (), in_all_steps)

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import UsageError, shown
 
 # The arguments of the operation and `out`, its result -> MACs, or {"macs", "flops", "comparisons", "moved"}.
 Count = TypeVar("Count", bound=Callable[..., Any])
-QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _NAME: Final = re.compile(r"\w+::\w+")
 _COUNTS: dict[str, Callable[..., Any]] = {}
 
@@ -54,11 +54,11 @@ def registered_costs(
         return None
     found = count(*args, out=result, **kwargs)
     counts = {"macs": found} if isinstance(found, int) else found
-    if isinstance(counts, Mapping) and set(counts) <= set(QUANTITIES) and all(map(_is_count, counts.values())):
+    if isinstance(counts, Mapping) and set(counts) <= set(RUN) and all(map(_is_count, counts.values())):
         return Counter({"flops": 2 * counts.get("macs", 0), **counts})
     raise UsageError(
         f"the count of {operation} returned {shown(found)}; expected MACs as a whole number, "
-        f"or a dictionary of whole numbers with keys among {', '.join(QUANTITIES)}"
+        f"or a dictionary of whole numbers with keys among {', '.join(RUN)}"
     )
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from xfcost.ledger.units import stored_in
 from xfcost.torch_models.running.process_caches import FOREIGN, process_caches_kept
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.shared.private_torch import (
@@ -50,6 +51,12 @@ def shapes_on_meta() -> Iterator[None]:
     """
     with replaced_kernels("Meta", {"native_layer_norm": layer_norm, "_grouped_mm": grouped_mm}):
         yield
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """That of a run's tensors."""
+    found: torch.dtype = getattr(torch, stored_in(name))
+    return found
 
 
 @contextmanager

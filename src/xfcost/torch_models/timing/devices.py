@@ -15,7 +15,7 @@ import torch
 
 from xfcost.ledger.errors import DeviceError, printable
 from xfcost.ledger.metadata import Load
-from xfcost.ledger.units import size
+from xfcost.ledger.units import TF32, size
 from xfcost.torch_models.shared.environment import Read, cgroup_folders, read_text
 from xfcost.torch_models.shared.private_torch import is_compiler_error
 
@@ -24,16 +24,51 @@ DEVICES: Final = ("cpu", "cuda", "mps")
 Clock = Callable[[], float]
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
+def check_device(device: str, dtype: str | None = None) -> None:
+    """Refuse a device that this machine does not have, or that does not compute in the dtype of a run."""
     devices = ["cpu", *["cuda"] * torch.cuda.is_available(), *["mps"] * torch.backends.mps.is_available()]
     kind, _, index = device.partition(":")
     if kind in devices and (
         not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())
     ):
+        check_tf32(device, dtype)
         return
     why = "there is no such device here" if kind in DEVICES else f"expected one of {', '.join(DEVICES)}"
     raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(devices)}")
+
+
+def check_tf32(device: str, dtype: str | None) -> None:
+    """Refuse TF32 on a device that has no tensor cores for it."""
+    if dtype != TF32:
+        return
+    if device.startswith("cuda"):
+        with torch.cuda.device(device):
+            if torch.cuda.is_tf32_supported():
+                return
+    raise DeviceError(f"--dtype tf32: {device} has no products in TF32, as an A100 has; take --dtype float32")
+
+
+@contextmanager
+def products_in(dtype: str, device: str) -> Iterator[None]:
+    """On a GPU, float32 products are in TF32 inside if it is the `dtype`, and else not; then as before.
+
+    Raises:
+        DeviceError: the device has no TF32.
+    """
+    check_tf32(device, dtype)
+    if not device.startswith("cuda"):
+        yield
+        return
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    settings = [matmul, *(getattr(cudnn, name) for name in ("conv", "rnn"))]
+    before = [one.fp32_precision for one in settings]
+    try:
+        matmul.allow_tf32 = cudnn.allow_tf32 = dtype == TF32
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = (one == "tf32" for one in before[:2])
+        for setting, precision in zip(settings, before, strict=True):
+            setting.fp32_precision = precision
 
 
 def accelerators() -> tuple[list[str], str]:
@@ -188,9 +223,10 @@ _LOST: Final = re.compile(r"CUDA error|CUDA driver|HIP error|no longer available
 
 @contextmanager
 def on_device(name: str, device: str, dtype: str) -> Iterator[None]:
-    """Report a missing kernel, a lost device and a failed compilation as a DeviceError; other errors pass."""
+    """Run in a dtype; report a missing kernel, a lost device and a failed compilation as a DeviceError."""
     try:
-        yield
+        with products_in(dtype, device):
+            yield
     except Exception as error:
         text = str(error)
         first = (text.strip() or type(error).__name__).partition("\n")[0]

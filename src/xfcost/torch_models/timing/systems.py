@@ -19,6 +19,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
+from xfcost.ledger.units import TF32
 from xfcost.spec.architecture import Architecture, BlockOrder, Stage
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import (
@@ -177,7 +178,8 @@ def _measured_at_once(
                 ready.append(held.enter_context(one.ready()))
         names = " and ".join(one.name for one in entrants)
         say(f"timing {names} on {device}{' in turns' if len(entrants) > 1 else ''} …")
-        with on_device(names, device, entrants[0].dtype):
+        dtype = TF32 if any(one.dtype == TF32 for one in entrants) else entrants[0].dtype
+        with on_device(names, device, dtype):
             found = take_turns(ready, device, plan, meters)
             peaks = [None if plan.composed else one.peak() for one in ready]
             if plan.cuda_graph:  # last, because a capture that fails can leave the GPU's memory taken
