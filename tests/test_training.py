@@ -148,7 +148,8 @@ def test_the_walk_is_torch_s_own_counter_forwards_and_backwards(name):
         parameter.grad = None
     with FlopCounterMode(display=False) as counter:
         live.model(*live.inputs).sum().backward()
-    assert 2 * (sum(found.forward.values()) + sum(found.backward.values())) == counter.get_total_flops()
+    forward = sum(one["macs"] for one in found.costs_by_module().values())
+    assert 2 * (forward + found.backward_by_module().total()) == counter.get_total_flops()
 
 
 def test_groups_of_a_convolution_are_not_forgotten():
@@ -156,19 +157,19 @@ def test_groups_of_a_convolution_are_not_forgotten():
     with torch.device("meta"):
         model, x = nn.Conv1d(4, 4, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
     found = train(nn.Sequential(model), (x,))
-    assert (found.forward["0"], found.backward["0"]) == (120, 240)
+    assert (found.costs_by_module()["0"]["macs"], found.backward_by_module()["0"]) == (120, 240)
     with torch.device("meta"):
         model, x = nn.ConvTranspose1d(4, 6, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
     # 7 positions that enter, 3 taps, 4·3 weights of a tap
     found = train(nn.Sequential(model), (x,))
-    assert found.backward["0"] == 2 * 7 * 3 * 4 * 3
+    assert found.backward_by_module()["0"] == 2 * 7 * 3 * 4 * 3
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t", "t5-small", "resnet-50", "mixer-b16", "perceiver-io"])
 def test_what_is_kept_is_what_autograd_saves(name):
     live = build(architecture_of(name))
     live.model.requires_grad_()
-    assert sum(train(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
+    assert train(live.model, live.inputs).saved_by_module().total() == saved_bytes(live.model, live.inputs) > 0
 
 
 LOOPS = [{"kind": kind} for kind in ("gru", "mamba")]
@@ -193,9 +194,9 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(mixer, tmp_path):
 
     live.model.__class__ = Whole
     whole = train(live.model, live.inputs)
-    assert (quick.forward, quick.backward) == (whole.forward, whole.backward)
-    assert quick.saved == whole.saved
-    assert sum(quick.saved.values()) == saved_bytes(live.model, live.inputs)
+    for fold in ("costs_by_module", "backward_by_module", "saved_by_module"):
+        assert getattr(quick, fold)() == getattr(whole, fold)()
+    assert quick.saved_by_module().total() == saved_bytes(live.model, live.inputs)
 
 
 @pytest.mark.parametrize("shared", [1, 2])

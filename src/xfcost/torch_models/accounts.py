@@ -48,7 +48,7 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
         live.model.train().requires_grad_()
         found = train(live.model, live.inputs)
         joined = with_backward(joined, *trained_rows(live.model, found, live.rows, stands_for))
-        saved = sum(nbytes * stands_for.get(name, 1) for name, nbytes in found.saved.items())
+        saved = sum(nbytes * stands_for.get(name, 1) for name, nbytes in found.saved_by_module().items())
         states = sum(
             adafactor_states([parameter]) * stands_for.get(name.rpartition(".")[0], 1)
             for name, parameter in live.model.named_parameters()
