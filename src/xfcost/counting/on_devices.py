@@ -84,9 +84,9 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
         return need
     of_module = ledger.module is not None
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
-    need = msgspec.structs.replace(
-        need, largest_batch=_largest_batch_of_step(need, sizes), largest_tokens=tokens, positions=positions
-    )
+    # a module may run with real numbers, and with so many samples take their memory
+    batch = _largest_batch(need, sizes) if of_module else _largest_batch_of_step(need, sizes)
+    need = msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
     stated = sizes.stated_positions
     if tokens is None or stated is None or not sizes.tokens <= stated < tokens:  # a run beyond them has a warning
         return need

@@ -6,7 +6,7 @@ A tape fills a record without numbers, the recorder from a running model; its su
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Generic, Literal, NamedTuple, TypeVar
@@ -67,9 +67,9 @@ class Record(Generic[AnyCall]):
     operands: Counter[str] = field(default_factory=Counter)
     """Bytes of the tensors that enter and leave each leaf, each once in a call: those that a tape has run."""
 
-    def peak_bytes(self) -> int:
-        """The most bytes of live storages at once."""
-        return max(accumulate(nbytes for _, nbytes in self.changes), default=0)
+    def peak_bytes(self, without: Collection[int | None] = ()) -> int:
+        """The most bytes of live storages at once, those of these numbers left out."""
+        return max(accumulate(nbytes for storage, nbytes in self.changes if storage not in without), default=0)
 
     def first_saved(self) -> Iterator[SavedStorage]:
         """What is saved, each storage where it is saved first; parameters and buffers left out."""

@@ -327,6 +327,7 @@ def _of_run(  # noqa: PLR0913 - a run and what the ledger has of it
             versions={"xfcost": __version__},
         ),
         rows=tuple(rows),
+        activations=found.activations,
         agreement=Agreement(
             exact=not names and not beside.differences,
             accounts=() if beside.modules is None else ("traced",),
