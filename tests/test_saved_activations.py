@@ -25,7 +25,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.running.by_row import leaf_rows, train, trained_rows
+from xfcost.torch_models.running.by_row import dispatch, leaf_rows, trained_rows
 from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
 
@@ -48,7 +48,7 @@ def of_torch(architecture: Architecture) -> Folds:
         live = build(architecture)
         operands = row_bytes(live)
         live.model.train().requires_grad_()
-        found = train(live.model, live.inputs)
+        found = dispatch(live.model, live.inputs, backward=True)
     _, saved, _ = trained_rows(live.model, found, live.rows)
     costs, macs = found.costs_by_module(), Counter[str]()
     for name, path in leaf_rows(live.model, live.rows).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, Final
 
 import torch
@@ -50,14 +50,10 @@ def rows_by_path(
     return made, loose
 
 
-def leaf_names(model: nn.Module) -> list[str]:
-    """The dotted path of each leaf."""
-    return [name for name, module in model.named_modules() if next(module.children(), None) is None]
-
-
 def leaf_rows(model: nn.Module, rows: Mapping[str, str]) -> dict[str, str]:
     """The dotted path of each leaf that has a row -> the row's path."""
-    return {name: path for name in leaf_names(model) if (path := row_path(name, rows)) is not None}
+    leaves = (name for name, module in model.named_modules() if next(module.children(), None) is None)
+    return {name: path for name in leaves if (path := row_path(name, rows)) is not None}
 
 
 # Names of inner modules that are not part of a row's name.
@@ -81,19 +77,22 @@ def row_path(module: str, rows: Mapping[str, str]) -> str | None:
     return f"{rows[prefix]}.{'_'.join([*names, leaf])}"
 
 
-def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> RunRecord:
-    """One forward of `model(*inputs)`; each operation counts for the module that runs it.
+def dispatch(model: nn.Module, inputs: tuple[Any, ...], *, backward: bool = False) -> RunRecord:
+    """One forward of `model(*inputs)`, or also the backward pass of the sum of its outputs.
 
     A graph contains only what its result needs, and shows a loop as one node. The dispatcher sees all operations, also
     those with unused results, and each step of a loop. Nothing is allocated on `meta`.
     """
-    recorder = Recorder()
+    recorder = Recorder(model if backward else None)
     with ExitStack() as stack:
         stack.enter_context(shapes_on_meta())
         stack.enter_context(handed_to_numpy(recorder.run.missing))
         stack.enter_context(recorder.of(model))
-        stack.enter_context(torch.no_grad())
-        model(*inputs)
+        stack.enter_context(torch.set_grad_enabled(backward))
+        with recorder.saving() if backward else nullcontext():
+            outputs = model(*inputs)
+        if backward:
+            recorder.differentiate(outputs)
     return recorder.run
 
 
@@ -110,19 +109,6 @@ def dispatched_rows(
         for name, times in found.uncounted().items()
     ]
     return rows_found, [*unknown, *outside]
-
-
-def train(model: nn.Module, inputs: tuple[Any, ...]) -> RunRecord:
-    """One forward of `model`, and the backward pass of the sum of its outputs."""
-    recorder = Recorder(model)
-    with ExitStack() as stack:
-        stack.enter_context(shapes_on_meta())
-        stack.enter_context(recorder.of(model))
-        stack.enter_context(torch.enable_grad())
-        with recorder.saving():
-            outputs = model(*inputs)
-        recorder.differentiate(outputs)
-    return recorder.run
 
 
 def trained_rows(
