@@ -35,7 +35,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, ModuleMaker, SubLayerModel, build
 from xfcost.torch_models.program import ProgramModule
-from xfcost.torch_models.running.by_row import row_path, train, trained_rows
+from xfcost.torch_models.running.by_row import dispatch, row_path, trained_rows
 from xfcost.torch_models.shared.cache import TokenOfMemory, set_position
 
 
@@ -177,7 +177,7 @@ def driven_back(
     ]
     metadata = Metadata(name="one", tokens="", grid_tokens=part.place.grid.tokens)
     live = BuiltModel(Holder(module).eval(), inputs, {"it": "it"})
-    ran = trained_rows(live.model, train(live.model, live.inputs), live.rows)
+    ran = trained_rows(live.model, dispatch(live.model, live.inputs, backward=True), live.rows)
     return with_backward(Ledger(metadata=metadata, rows=tuple(counted)), *ran)
 
 

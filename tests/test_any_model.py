@@ -168,6 +168,8 @@ class TestBesideTheTrace:
         (Model(), {"N": 784}, "N=784: for a module, N is the argument of example_inputs"),
         (Model(), {"mode": "decode"}, "takes no cache; expected parameters use_cache"),
         (Model(), {"mode": "train", "tokens": 300}, "reads no token ids"),
+        (Model(), {"inputs": ["1x5:int64"]}, "--input: only for modules that are named"),
+        (Model(), {"build": ["depth=2"]}, "--build: only for modules that are named"),
         ("vit", {}, "a spec has its inputs"),
         (Model, {}, "got the class Model"),
     ],

@@ -1,14 +1,18 @@
 """The peak of activations without torch, of a pass and of a decode step: that of the real model, to the byte."""
 
 import pytest
+import torch
+from torch import nn
 
 import xfcost
 from specs import architecture_of, thinned
 from strategies import same_rows
 from test_decoding import TWO, WITH_STATES
 from tiers import of_distinct_presets
+from transformers_models import theirs_gpt2
 from xfcost.counting.model_record import forward_record
 from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.shared.private_torch import no_compiler
@@ -76,6 +80,35 @@ def test_a_pass_by_hand(tmp_path):
     ledger = xfcost.analyze(file, on="h100-sxm", dtype="float32", trace=False)
     assert ledger.on.memory.activations == expected
     assert ledger.on.memory.needed == ledger.on.memory.weights + expected
+
+
+def test_a_module_by_hand():
+    # what comes in, 10·4 numbers, and the hidden layer of 10·8 before and after the activation
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    need = xfcost.analyze(module, example_inputs=torch.zeros(10, 4), on="h100-sxm").on.memory
+    assert (need.weights, need.activations) == (4 * (4 * 8 + 8 + 8 * 4 + 4), 4 * (10 * 4 + 2 * (10 * 8)))
+    assert need.needed == need.weights + need.activations
+
+
+@pytest.mark.parametrize("name", ["tiny", "gpt2", "swin-t", "t5-small", "common-performer"])
+def test_a_module_holds_what_its_spec_does(name):
+    architecture = thinned(architecture_of(name))
+    with no_compiler():
+        live = build(architecture)
+        found = module_ledger(live.model, live.inputs, trace=False)
+    assert found.activations == forward_record(architecture).peak_bytes()
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+def test_the_cache_of_a_module_is_no_activation_of_it(mode):
+    def need(layers: int):
+        theirs = theirs_gpt2(n_layer=layers, n_embd=8, n_head=2, vocab_size=11)
+        zeros = lambda N: {"input_ids": torch.zeros(1, N, dtype=torch.int64)}  # noqa: E731 - one line
+        return xfcost.analyze(theirs, example_inputs=zeros, N=16, mode=mode, on="h100-sxm", trace=False).on.memory
+
+    few, many = need(3), need(6)
+    assert many.cache == 2 * few.cache == 6 * 2 * 8 * 16 * 4
+    assert many.activations == few.activations > 0
 
 
 def test_what_enters_a_stage_is_freed_by_hand(tmp_path):

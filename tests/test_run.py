@@ -9,7 +9,6 @@ from torch import nn
 
 from xfcost.ledger.record import SavedStorage
 from xfcost.torch_models.accounts import chains
-from xfcost.torch_models.running.by_row import trained
 from xfcost.torch_models.running.prediction_calls import calls_of, in_all_steps
 from xfcost.torch_models.running.record import NodeOwners, RecordedCall, RunRecord, TensorRecord
 from xfcost.torch_models.running.recorder import Recorder
@@ -84,11 +83,10 @@ def test_gradients_are_the_leaf_s_that_made_the_node():
         ],
         saved=[SavedStorage(4, 16, "b", 1), SavedStorage(5, 16, "outside", 1)],
     )
-    found = trained(run, {"a", "b"})
-    assert found.forward == {"a": 8, "b": 8}
+    assert run.costs_by_module() == {name: {"macs": 8, "flops": 16} for name in ("a", "b")}
     # node 2 was made when a ran again
-    assert found.backward == {"a": 6 + 7 + 9, "b": 5}
-    assert found.saved == {"b": 16, "": 16}
+    assert run.backward_by_module() == {"a": 6 + 7 + 9, "b": 5}
+    assert run.saved_by_module() == {"b": 16, "outside": 16}
 
 
 def test_the_calls_of_all_steps_are_in_their_order_so_that_sums_are_the_same_in_every_process():

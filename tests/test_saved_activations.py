@@ -1,5 +1,6 @@
-"""Saved activations and operands in closed form: those of the real model, row by row, to the byte."""
+"""The record of a tape and of the running model: MACs, saved activations and operands, row by row, to the byte."""
 
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,14 +25,15 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.running.by_row import train, trained_rows
+from xfcost.torch_models.running.by_row import dispatch, leaf_rows, trained_rows
 from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
 
 
-class Bytes(NamedTuple):
-    """Bytes by row, and saved in all."""
+class Folds(NamedTuple):
+    """MACs and bytes by row, and bytes saved in all."""
 
+    macs: dict[str, int]
     saved: dict[str, int]
     operands: dict[str, int]
     total: int
@@ -41,24 +43,28 @@ def in_training(name: str, **options) -> Architecture:
     return thinned(architecture_of(name, mode="train", **options))
 
 
-def of_torch(architecture: Architecture) -> Bytes:
+def of_torch(architecture: Architecture) -> Folds:
     with no_compiler():
         live = build(architecture)
         operands = row_bytes(live)
         live.model.train().requires_grad_()
-        found = train(live.model, live.inputs)
+        found = dispatch(live.model, live.inputs, backward=True)
     _, saved, _ = trained_rows(live.model, found, live.rows)
+    costs, macs = found.costs_by_module(), Counter[str]()
+    for name, path in leaf_rows(live.model, live.rows).items():
+        macs[path] += costs[name]["macs"] if name in costs else 0
     paths = [row.path for row in count(architecture, orders=False).rows]
-    each = ({path: bytes_.get(path, 0) for path in paths} for bytes_ in (saved, operands))
-    return Bytes(*each, sum(found.saved.values()))
+    each = ({path: of_row.get(path, 0) for path in paths} for of_row in (macs, saved, operands))
+    return Folds(*each, found.saved_by_module().total())
 
 
-def declared(architecture: Architecture) -> Bytes:
+def declared(architecture: Architecture) -> Folds:
     found, rows = training_record(architecture), count(architecture, orders=False).rows
     assert found is not None
     saved = found.saved_by_module()
-    each = ({row.path: bytes_[row.path] for row in rows} for bytes_ in (saved, found.operands))
-    return Bytes(*each, saved.total())
+    macs = Counter({path: costs["macs"] for path, costs in found.costs_by_module().items()})
+    each = ({row.path: of_row[row.path] for row in rows} for of_row in (macs, saved, found.operands))
+    return Folds(*each, saved.total())
 
 
 OPTIONS = [
@@ -94,6 +100,7 @@ def test_a_product_with_a_constant_saves_only_the_constant():
 def agree(architecture: Architecture) -> None:
     """Declared and found in the running model, row by row."""
     ours, theirs = declared(architecture), of_torch(architecture)
+    same_rows(ours.macs, theirs.macs, "MACs")
     same_rows(ours.saved, theirs.saved, "saved bytes")
     same_rows(ours.operands, theirs.operands, "bytes of operands")
     assert ours.total == theirs.total, "saved bytes in all"

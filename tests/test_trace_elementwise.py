@@ -30,8 +30,8 @@ def dispatched(function, *shapes: tuple[int, ...], device: str = "cpu") -> dict[
     """What torch's dispatcher sees of the same."""
     module = function if isinstance(function, nn.Module) else Call(function)
     found = dispatch(module.to(device), tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes))
-    assert not found.unknown
-    return {name: amount for name, amount in sum(found.modules.values(), Counter()).items() if amount}
+    assert not found.uncounted()
+    return {name: amount for name, amount in sum(found.costs_by_module().values(), Counter()).items() if amount}
 
 
 # On 2·4·6 = 48 numbers; what a number costs is worked out beside it. A mean costs per element that enters.

@@ -98,7 +98,7 @@ def test_packed_sequences_are_counted_token_by_token(kind: type[nn.Module], devi
     # 5 + 3 + 2 = 10 tokens and not 15, both ways, each through maps of 6 and of 4 numbers to 4 per gate.
     assert found.macs == 10 * 2 * gates * 4 * (6 + 4) == torch_macs(model(), example((3, 5, 6), "meta"))
     recorded = dispatch(model().to(device), (example((3, 5, 6), device),))
-    assert sum(one["macs"] for one in recorded.modules.values()) == found.macs
+    assert sum(one["macs"] for one in recorded.costs_by_module().values()) == found.macs
 
 
 def test_what_an_encoder_masks_as_padding_is_counted() -> None:

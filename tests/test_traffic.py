@@ -8,6 +8,7 @@ from helpers import PLAIN
 from xfcost.api.analysis import analyze
 from xfcost.api.option_readers import byte_number
 from xfcost.api.runs import make_run
+from xfcost.counting import sums
 from xfcost.counting.forward import plain, tiled
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError
@@ -15,7 +16,6 @@ from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.spec.load import load
 from xfcost.systems.spec import SpecSystem
-from xfcost.torch_models.timing import rows as rows_
 from xfcost.torch_models.timing.systems import SystemOnDevice
 
 
@@ -93,10 +93,13 @@ def test_a_memory_that_holds_no_tile_is_refused() -> None:
     assert analyze("swin", memory_level=512, trace=False).total("tiled_traffic_bytes")
 
 
-def held(name: str, **options: object) -> dict[str, int | None]:
+def held(name: str, most: int = sums.MAX_EVALUATIONS, **options: object) -> dict[str, int | None]:
+    """The bytes of operands of each row on a device; sums over decode steps look at no more of them than `most`."""
     run = make_run(**PLAIN, **options)
     found = SpecSystem(load(name, ("stages.0.depth=1",))).ready(run, AccountOptions(orders=False), "cpu")
-    room = SystemOnDevice(found, "cpu")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sums, "MAX_EVALUATIONS", most)
+        room = SystemOnDevice(found, "cpu")
     return {row.path: row.operand_bytes for row in with_operand_bytes(found.ledger, room.row_bytes).rows}
 
 
@@ -135,15 +138,13 @@ def test_a_generation_moves_the_bytes_of_all_its_steps() -> None:
     assert [path for path, spent in found.items() if spent is None] == ["prefill.shared.embedding"]
 
 
-def test_a_long_generation_is_summed_from_a_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_, "_MOST_STEPS", 40)
-    found = held("gpt2", mode="generate", N=8, new_tokens=501)
+def test_a_long_generation_is_summed_from_a_few_steps() -> None:
+    found = held("gpt2", 40, mode="generate", N=8, new_tokens=501)
     read = sum(range(9, 509))
     assert found["decode.stages.0.block.0.scores"] == 4 * (500 * 768 + read * 768 + read * 12)
 
 
-def test_steps_that_can_t_be_summed_have_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_, "_MOST_STEPS", 2)
-    found = held("gpt2", mode="generate", N=8, new_tokens=5)
+def test_steps_that_can_t_be_summed_have_no_bytes() -> None:
+    found = held("gpt2", 2, mode="generate", N=8, new_tokens=5)
     without = {path for path, spent in found.items() if spent is None}
     assert without - {"prefill.shared.embedding"} == {path for path in found if path.startswith("decode.")}

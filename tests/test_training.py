@@ -34,7 +34,7 @@ from xfcost.torch_models.accounts import traced
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Lion, adafactor_states
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
-from xfcost.torch_models.running.by_row import train, trained_rows
+from xfcost.torch_models.running.by_row import dispatch, trained_rows
 from xfcost.torch_models.running.loops import MOST_STEPS
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.recurrence import in_few_steps
@@ -116,7 +116,8 @@ def test_both_accounts_of_a_backward_pass_agree_in_families(name):
     ledger = with_training(count(architecture), architecture, RunPlan())
     live = build(architecture)
     live.model.requires_grad_()
-    found = with_backward(ledger, *trained_rows(live.model, train(live.model, live.inputs), live.rows))
+    ran = dispatch(live.model, live.inputs, backward=True)
+    found = with_backward(ledger, *trained_rows(live.model, ran, live.rows))
     assert found.agreement.exact, found.agreement
 
 
@@ -143,32 +144,34 @@ def test_a_few_of_repeated_blocks_give_the_ledger_of_all(name, mode, monkeypatch
 def test_the_walk_is_torch_s_own_counter_forwards_and_backwards(name):
     live = build(architecture_of(name, tokens=None))
     live.model.requires_grad_()
-    found = train(live.model, live.inputs)
+    found = dispatch(live.model, live.inputs, backward=True)
     for parameter in live.model.parameters():
         parameter.grad = None
     with FlopCounterMode(display=False) as counter:
         live.model(*live.inputs).sum().backward()
-    assert 2 * (sum(found.forward.values()) + sum(found.backward.values())) == counter.get_total_flops()
+    forward = sum(one["macs"] for one in found.costs_by_module().values())
+    assert 2 * (forward + found.backward_by_module().total()) == counter.get_total_flops()
 
 
 def test_groups_of_a_convolution_are_not_forgotten():
     # 5 positions, 3 taps, 4 channels in 2 groups: 5·3·2·4 = 120 MACs; torch's formula says 240 for the weights
     with torch.device("meta"):
         model, x = nn.Conv1d(4, 4, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
-    found = train(nn.Sequential(model), (x,))
-    assert (found.forward["0"], found.backward["0"]) == (120, 240)
+    found = dispatch(nn.Sequential(model), (x,), backward=True)
+    assert (found.costs_by_module()["0"]["macs"], found.backward_by_module()["0"]) == (120, 240)
     with torch.device("meta"):
         model, x = nn.ConvTranspose1d(4, 6, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
     # 7 positions that enter, 3 taps, 4·3 weights of a tap
-    found = train(nn.Sequential(model), (x,))
-    assert found.backward["0"] == 2 * 7 * 3 * 4 * 3
+    found = dispatch(nn.Sequential(model), (x,), backward=True)
+    assert found.backward_by_module()["0"] == 2 * 7 * 3 * 4 * 3
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t", "t5-small", "resnet-50", "mixer-b16", "perceiver-io"])
 def test_what_is_kept_is_what_autograd_saves(name):
     live = build(architecture_of(name))
     live.model.requires_grad_()
-    assert sum(train(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
+    saved = dispatch(live.model, live.inputs, backward=True).saved_by_module()
+    assert saved.total() == saved_bytes(live.model, live.inputs) > 0
 
 
 LOOPS = [{"kind": kind} for kind in ("gru", "mamba")]
@@ -184,7 +187,7 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(mixer, tmp_path):
     file.write_text(as_yaml(spec), encoding="utf-8")
     live = build(architecture_of(str(file), tokens=(MOST_STEPS + 7,), batch=2))
     live.model.requires_grad_()
-    quick = train(live.model, live.inputs)
+    quick = dispatch(live.model, live.inputs, backward=True)
 
     class Whole(type(live.model)):
         def forward(self, *inputs):
@@ -192,10 +195,10 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(mixer, tmp_path):
                 return super().forward(*inputs)
 
     live.model.__class__ = Whole
-    whole = train(live.model, live.inputs)
-    assert (quick.forward, quick.backward) == (whole.forward, whole.backward)
-    assert quick.saved == whole.saved
-    assert sum(quick.saved.values()) == saved_bytes(live.model, live.inputs)
+    whole = dispatch(live.model, live.inputs, backward=True)
+    for fold in ("costs_by_module", "backward_by_module", "saved_by_module"):
+        assert getattr(quick, fold)() == getattr(whole, fold)()
+    assert quick.saved_by_module().total() == saved_bytes(live.model, live.inputs)
 
 
 @pytest.mark.parametrize("shared", [1, 2])

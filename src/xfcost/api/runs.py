@@ -178,6 +178,13 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given.get("mode") in WITH_CACHE,
         ),
     ),
+    "a given module": (
+        Refusal(
+            ("inputs", "build"),
+            "{all}: only for modules that are named, as in model.py:Net; one that is given is built, and has "
+            "example_inputs",
+        ),
+    ),
     "a module with a cache": (
         Refusal(
             ("device", "predict", "mixing", "mixing_limit"),

@@ -173,9 +173,7 @@ def open_systems(
         place: target for place, one in enumerate(entries, 1) if (target := _target(one, options, progress, counted))
     }
     named = {place: target for place, target in targets.items() if isinstance(target, ModuleTarget)}
-    modules = {place: target.text for place, target in named.items()}
-    of_modules = ModuleTexts(_texts(options.get("inputs")), _texts(options.get("build")))
-    texts = texts_by_place(of_modules, modules, len(entries))
+    texts = _texts_of(entries, named, options)
     if all(isinstance(one, str | tuple) for one in entries):
         refuse("a spec", {"example_inputs": examples})
     chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
@@ -213,6 +211,16 @@ def open_one(
     if len(systems) != 1:
         raise UsageError(f"{command}: {shown(given)} stands for {len(systems)} systems; give one")
     return systems[0]
+
+
+def _texts_of(
+    entries: Sequence[Any], named: Mapping[int, ModuleTarget], options: Mapping[str, Any]
+) -> dict[int, ModuleTexts]:
+    """`inputs` and `build` of the modules that are named, by their places among all systems."""
+    if not named and not all(isinstance(one, str) for one in entries):
+        refuse("a given module", options)
+    given = ModuleTexts(_texts(options.get("inputs")), _texts(options.get("build")))
+    return texts_by_place(given, {place: target.text for place, target in named.items()}, len(entries))
 
 
 def _texts(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def _choice(
         return DeviceChoice(asked=group, takes=takes, found=None, reason=f"no {ledger.metadata.dtype} peak is known")
     at_rate = None
     if of_batch is not None:
-        largest = largest_batch_of_step(memory_need(ledger, on.memory_bytes), sizes)
+        largest = largest_batch_of_step(memory_need(ledger, on.memory_bytes), ledger, sizes)
         at_rate = _batch_at_rate(of_batch, run, on, largest)
     return DeviceChoice(asked=group, takes=takes, found=found, at_rate=at_rate)
 

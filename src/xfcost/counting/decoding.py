@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.counting.forward import batched, count, part_rows
-from xfcost.counting.sums import Costs, sum_parts
+from xfcost.counting.model_record import forward_record
+from xfcost.counting.sums import Costs, sum_over_sizes, sum_parts
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import Mode
+from xfcost.ledger.join import weights_read
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import CacheBytes, Generation, PassWork
 from xfcost.ledger.operation import Operation, without_trace
@@ -203,6 +206,33 @@ def _steps(
         if row.cached or any(row_sums.values()):
             rows.append(msgspec.structs.replace(row, **row_sums, **not_summed))
     return tuple(rows), cache_of(final)
+
+
+def operands_of_steps(step_at: Callable[[int], Architecture], first: int, last: int) -> dict[str, int]:
+    """Bytes that the rows of all decode steps, of `first` to `last` tokens, read and write.
+
+    Weights are among them, but for one step's of rows that say which they read. Empty where too many steps differ to be
+    summed.
+    """
+    if last < first:
+        return {}
+    final = step_at(last)
+    ledger, paths = count(final, orders=False), [*forward_record(final).operands]
+
+    def operands(tokens: int) -> Costs:
+        found = forward_record(step_at(tokens)).operands
+        return tuple(found[path] for path in paths)
+
+    try:
+        sums = sum_over_sizes(operands, first, last, cost_lengths(final))
+    except UsageError:
+        return {}
+    steps, found = last - first + 1, Counter(dict(zip(paths, sums, strict=True)))
+    for row in ledger.rows:
+        if row.path in found:
+            times = row.times * (steps - (row.weights_read is not None))
+            found[row.path] += weights_read(row) * times * ledger.bytes_per_element
+    return found
 
 
 def cost_lengths(architecture: Architecture) -> set[int]:

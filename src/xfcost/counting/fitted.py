@@ -117,7 +117,7 @@ class CountedSizes:
         found = {series: int(value(form, size)) for series, form in forms.items()}
         own = self.counted(self.own)
         rows = tuple(_with_costs(row, found) for row in own.rows)
-        return _with_cache(msgspec.structs.replace(own, rows=rows), found)
+        return _with_cache(msgspec.structs.replace(own, rows=rows, activations=None), found)
 
     def counted(self, size: int) -> Ledger:
         """The ledger at a size, counted once."""

@@ -48,6 +48,7 @@ def generated(
     encoder, first = work_of(row for row in prefill.rows if of_encoder(row)), work_of(prefill.rows)
     steps = _summed(step, prompt + 1, last)
     decode = work_of(steps)
+    peaks = [one.activations for one in (prefill, *((step(last),) if new_tokens > 1 else ()))]
     return msgspec.structs.replace(
         prefill,
         metadata=msgspec.structs.replace(prefill.metadata, mode="generate"),
@@ -56,6 +57,7 @@ def generated(
             *(in_phase("decode", row) for row in steps),
         ),
         cache=step(last).cache if new_tokens > 1 else prefill.cache,
+        activations=None if None in peaks else max(one or 0 for one in peaks),
         generation=Generation(
             prompt=prompt,
             new_tokens=new_tokens,

@@ -16,7 +16,7 @@ from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.program.residual import in_residual
 from xfcost.program.symbolic import Shape, Symbolic
-from xfcost.program.tape import Tape
+from xfcost.program.tape import Tape, TapeCall
 from xfcost.spec.architecture import Architecture, Block, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 
@@ -80,14 +80,14 @@ class _ModelTape(Tape):
         return states[number]
 
 
-def training_record(architecture: Architecture) -> Record | None:
+def training_record(architecture: Architecture) -> Record[TapeCall] | None:
     """Of a forward pass with gradients; None where a reversible stage hands over states of recurrences."""
     running = _ModelRun(architecture, gradients=True)
     has_exit = any(stage.exit for stream in architecture.streams for stage in stream.stages)
     return None if running.tape.hands_over and has_exit else running.record()
 
 
-def forward_record(architecture: Architecture) -> Record:
+def forward_record(architecture: Architecture) -> Record[TapeCall]:
     """Of a forward pass, or a decode step, without gradients. Weights and cache are no part of its changes."""
     return _ModelRun(architecture, gradients=False).record()
 
@@ -104,7 +104,7 @@ class _ModelRun:
         self.tape = _ModelTape(architecture, gradients=gradients)
         self.total = self.tape.record
 
-    def record(self) -> Record:
+    def record(self) -> Record[TapeCall]:
         """Over all blocks."""
         memory: Symbolic | None = None
         inputs = [self._raw(stream) for stream in self.architecture.running]
@@ -152,7 +152,7 @@ class _ModelRun:
         """The blocks of a stage; a block that begins like an earlier one isn't run again."""
         State = tuple[_TensorState, bool | None]
         numbers: dict[tuple[int, State], tuple[int, State]] = {}
-        ran: list[Record] = []
+        ran: list[Record[TapeCall]] = []
         x = entering.pop()
 
         def state(*, held: bool = False) -> State:

@@ -84,9 +84,8 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
         return need
     of_module = ledger.module is not None
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
-    need = msgspec.structs.replace(
-        need, largest_batch=largest_batch_of_step(need, sizes), largest_tokens=tokens, positions=positions
-    )
+    batch = largest_batch_of_step(need, ledger, sizes)
+    need = msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
     stated = sizes.stated_positions
     if tokens is None or stated is None or not sizes.tokens <= stated < tokens:  # a run beyond them has a warning
         return need
@@ -102,10 +101,13 @@ def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
     return max(0, min((need.available - need.weights) // each * replicas, MOST_BATCH))
 
 
-def largest_batch_of_step(need: MemoryNeed, sizes: SizedRun) -> int | None:
-    """The same of a decode step; with so many samples torch copies tensors that it does not copy for one."""
+def largest_batch_of_step(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> int | None:
+    """The same of a decode step; with so many samples torch copies tensors that it does not copy for one.
+
+    A module is not run with so many: it may have real numbers, which take their memory.
+    """
     found = _largest_batch(need, sizes)
-    if not found or need.activations is None:
+    if not found or need.activations is None or ledger.module is not None:
         return found
     replicas = 1 if sizes.shares is None else sizes.shares.replicas
     there = sizes._replace(batch=found // replicas)

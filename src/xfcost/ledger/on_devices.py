@@ -114,7 +114,7 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """The most attention matrices that are alive at once."""
     activations: int | None = None
     """The most activations that are alive at once, attention matrices among them; None where these alone are known: of
-    a module, and of devices that divide the model as given."""
+    stored counts, and of devices that divide the model as given."""
     available: int | None
     """Of all devices together; None where no figure is known."""
     of_each: bool = False

@@ -198,7 +198,7 @@ class FusedAttention(NamedTuple):
             like = q.view_of(shape, contiguous_strides(shape)).transpose(1, 2)
         y = t.call("aten::scaled_dot_product_attention", args, (*q.shape[:-1], v.shape[-1]), like=like)
         entries = prod(q.shape[:-1]) * k.shape[-2]
-        t.gradient(y, entries * (3 * q.shape[-1] + 2 * v.shape[-1]))
+        t.gradient(entries * (3 * q.shape[-1] + 2 * v.shape[-1]))
         t.note(statistics=prod(q.shape[:-1]) // t.batch)
         saved = (q, k, v, y, t.made(q.shape[:-1], q, type_="statistic"))
         if bias is not None and not bias.is_floating_point():

@@ -101,7 +101,7 @@ def _rows(component: Component, place: Place, residual: Joining | None, decodes:
     else:
         x = tape.input(1 if decodes else place.grid.total, place.dim)  # of these a class layer reads the special ones
         y = in_residual(tape, component, residual, place, x, *memory)
-    return tape.of_backward_pass(y)
+    return tape.rows_with_costs(y)
 
 
 kept_rows = Kept(_rows)

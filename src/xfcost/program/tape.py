@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial, partialmethod
+from functools import partialmethod
 from math import prod
 from typing import Any, Final
 from weakref import ref
@@ -15,12 +15,13 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Component, Place
+from xfcost.formulas.contractions import Costs
 from xfcost.formulas.operation_costs import COSTS, FREE
-from xfcost.ledger.accounts import RUN, Cached, WeightsRead
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import WeightMatrix
-from xfcost.ledger.record import Record, SavedStorage
+from xfcost.ledger.record import Call, Record, SavedStorage
 from xfcost.ledger.tensors import Type, width_of
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import Leaf, Worked
@@ -47,16 +48,23 @@ _FLOAT32: Final = 4
 
 
 @dataclass(slots=True)
-class _Call:
-    """A leaf that runs."""
+class TapeCall(Call):
+    """An operation of a leaf."""
 
-    costs: dict[str, Number] = field(default_factory=partial(defaultdict, int))
+    result: Origin | None = None
+    """The tensor that it makes, where that has a gradient."""
+    backward_macs: Number = None
+    """MACs of the backward pass from its result to what that is made of; None where it multiplies nothing."""
+
+
+@dataclass(slots=True)
+class _RunningLeaf:
+    path: str
+    """Of its row."""
     params: Number = 0
     takes_input: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
     saves: list[Symbolic] = field(default_factory=list)
-    gradients: list[tuple[Origin | None, Number]] = field(default_factory=list)
-    """Tensors that it makes, and the MACs of the backward pass from each of them to what it is made of."""
 
 
 class Tape(Operations):
@@ -79,12 +87,10 @@ class Tape(Operations):
         self.rows: dict[str, Operation] = {}
         self.prefix = ""
         """Of the paths of rows: the component's own."""
-        self.record = Record()
-        """Of memory, where that is asked for."""
+        self.record = Record[TapeCall]()
+        """Of what costs something; of memory, where that is asked for."""
         self._frees = self.follows_memory and not gradients
-        self._now: _Call | None = None
-        self._gradients: dict[str, list[tuple[Origin | None, Number]]] = defaultdict(list)
-        """By the path of a row, as `_Call` has them."""
+        self._now: _RunningLeaf | None = None
         self._matrices: list[tuple[ref[Storage], Number]] = []
         """Attention matrices that may be alive, with their entries."""
         self._saved_matrices: list[tuple[str, Origin, Number]] = []
@@ -164,7 +170,7 @@ class Tape(Operations):
     # ── operations ──
 
     @property
-    def now(self) -> _Call:
+    def now(self) -> _RunningLeaf:
         """The leaf that runs.
 
         Raises:
@@ -186,27 +192,32 @@ class Tape(Operations):
         tensors = [one for one in args if isinstance(one, Symbolic)]
         in_place = operation.endswith("_")
         result = tensors[0] if in_place else self.made(shape, *tensors, like=like, type_=type_)
-        now = self.now
         costs = None if operation in FREE else COSTS[operation](args, result)
-        for quantity, amount in (costs or {}).items():
-            now.costs[quantity] += amount
         raw, learned = False, False
         for one in tensors:
             if one.storage.type not in _WHOLE:
                 raw, learned = raw or one.raw, learned or (one.learns and not one.raw)
         result.raw = raw and not learned
-        if factors is not None and costs:
-            now.gradients.append((result.storage.origin, costs["macs"] * sum(one.learns for one in factors)))
-            now.takes_input = now.takes_input or any(one.raw for one in factors)
+        if costs:
+            call = self._called(operation, costs)
+            call.result = result.storage.origin
+            if factors is not None:
+                call.backward_macs = costs["macs"] * sum(one.learns for one in factors)
+                self.now.takes_input = self.now.takes_input or any(one.raw for one in factors)
         return result
 
     def cost(self, quantity: str, amount: Number) -> None:
         """A cost of the leaf that runs, where no operation of the table has it."""
-        self.now.costs[quantity] += amount
+        self._called("", Counter({quantity: amount}))
 
-    def gradient(self, result: Symbolic, macs: Number) -> None:
-        """MACs of the backward pass from a tensor to what the leaf that runs has made it of."""
-        self.now.gradients.append((result.storage.origin, macs))
+    def _called(self, operation: str, costs: Costs | None) -> TapeCall:
+        call = TapeCall(operation, self.now.path, costs, times=1 if self._steps is None else self._steps)
+        self.record.calls.append(call)
+        return call
+
+    def gradient(self, macs: Number) -> None:
+        """MACs of the backward pass from what the last call has made to what it has made that of."""
+        self.record.calls[-1].backward_macs = macs
 
     def save(self, result: Symbolic, *tensors: Symbolic) -> Symbolic:
         """`result`, for the gradient of whose operation autograd saves the storages of the other tensors."""
@@ -285,14 +296,14 @@ class Tape(Operations):
 
     def solved(self, system: Symbolic, x: Symbolic) -> Symbolic:
         """The gradient of x solves a system too, that of L is a product; what is solved is float32 or wider."""
-        half, before = self.element < _FLOAT32, self.now.costs["macs"]
+        half = self.element < _FLOAT32
         if half:
             system, x = (self.made(one.shape, one, type_="float32") for one in (system, x))
         args = (system, x, False, True, True)
         # its columns lie in memory
         y = self.call("aten::linalg_solve_triangular", args, x.mT.shape, type_=x.storage.type).mT
         product = x.numel() * x.shape[-2] if system.learns else 0
-        self.gradient(y, self.now.costs["macs"] - before + product)
+        self.gradient((self.record.calls[-1].costs or {"macs": 0})["macs"] + product)
         self.save(y, system, y)
         return self.made(y.shape, y, like=y) if half else y
 
@@ -385,11 +396,13 @@ class Tape(Operations):
 
     def loop(self, name: str, *args: Any) -> Any:
         """A loop as one operation: its costs are those of the table; its steps show what autograd saves of them."""
-        costs, facts = self.now.costs, self.now.facts
-        self.now.costs, self.now.facts = Counter(), {}
+        calls, facts, operation = self.record.calls, self.now.facts, f"xfcost::{name}"
+        first, self.now.facts = len(calls), {}
         result = LOOPS[name](self, *args)
-        self.now.costs, self.now.facts = costs, facts
-        costs.update(COSTS[f"xfcost::{name}"](args, result) or {})
+        self.now.facts = facts
+        for step in calls[first:]:
+            step.costs = Counter()
+        self._called(operation, COSTS[operation](args, result))
         return result
 
     def scan(
@@ -418,13 +431,11 @@ class Tape(Operations):
     @contextmanager
     def _standing_for(self, count: Number) -> Iterator[None]:
         """What runs stands for so many steps alike, each of which makes tensors of its own."""
-        now, self._alike = self.now, count
-        before, first = Counter(now.costs), len(now.gradients)
+        first, self._alike = len(self.record.calls), count
         yield
         self._alike = 1
-        for quantity, amount in now.costs.items():
-            now.costs[quantity] = before[quantity] + (amount - before[quantity]) * count
-        now.gradients[first:] = [(origin, macs * count) for origin, macs in now.gradients[first:]]
+        for call in self.record.calls[first:]:
+            call.times *= count
 
     def product(self, a: Symbolic, b: Symbolic) -> Symbolic:
         """A product of matrices; each is saved, as the kernel has it, for the gradient of the other."""
@@ -487,7 +498,6 @@ class Tape(Operations):
         if self.decodes:
             for path in [*self.rows][before:]:
                 self.rows[path] = without_work(self.rows[path])
-                self._gradients.pop(path, None)
         return given
 
     def of_memory(self, name: str, compute: Callable[[], tuple[Any, ...]], title: str) -> tuple[Any, ...]:
@@ -520,42 +530,37 @@ class Tape(Operations):
     def run(
         self, name: str, leaf: Leaf, *inputs: Any, title: str | None = None, label: str | None = None, **facts: Any
     ) -> Any:
-        now = self._now = _Call()
+        path = self.prefix + name.replace(".", "_")
+        now = self._now = _RunningLeaf(path)
         result = leaf.traced(self, *inputs)
         self._now = None
-        path, outputs = self.prefix + name.replace(".", "_"), result if isinstance(result, tuple) else (result,)
+        outputs = result if isinstance(result, tuple) else (result,)
         tensors = [one for one in (*inputs, *outputs) if isinstance(one, Symbolic)]
         if self.follows_memory:
             self._remember(path, now, tensors)
-        steps = 1 if self._steps is None else self._steps
-        if now.gradients:
-            self._gradients[path] += [(origin, macs * steps) for origin, macs in now.gradients]
         for one in now.saves:
             if one.storage.origin is not None:
                 one.storage.origin.saved = True
         statistics = now.facts.pop("statistics", 0)
         matrix = None
         if facts.pop("matrix", False):  # a fused kernel makes none
-            matrix = self._matrix(path, inputs, () if statistics else outputs, steps)._replace(statistics=statistics)
+            matrix = self._matrix(path, inputs, () if statistics else outputs)._replace(statistics=statistics)
         if (row := self.rows.get(path)) is not None:
-            sums = {quantity: getattr(row, quantity) + now.costs[quantity] * steps for quantity in RUN}
             if matrix is not None and row.matrix is not None:
-                sums["matrix"] = row.matrix.joined(matrix)
-            self.rows[path] = msgspec.structs.replace(row, **sums)
+                self.rows[path] = msgspec.structs.replace(row, matrix=row.matrix.joined(matrix))
             return result
-        costs = {quantity: amount * steps for quantity in RUN if (amount := now.costs[quantity])}
-        if matrix is not None and (matrix.entries or matrix.statistics):
-            costs["matrix"] = matrix
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
-        once = bool(costs) and all(one.once for one in tensors)
+        once = all(one.once for one in tensors)
         stated = {"params": now.params, "once": once, "takes_input": now.takes_input}
+        if matrix is not None and (matrix.entries or matrix.statistics):
+            stated["matrix"] = matrix
         self.rows[path] = Operation(
-            path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
+            path=path, title=title if label is None else f"{title} ({label})", **stated | now.facts | facts
         )
         return result
 
-    def _matrix(self, path: str, inputs: Iterable[Any], outputs: Iterable[Any], steps: Number) -> Matrix:
+    def _matrix(self, path: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> Matrix:
         """The attention matrix that a leaf has made, if it has not worked in place, and those that are alive.
 
         Those are alive to which a variable of the program refers, as in torch, whose memory is freed in the same way.
@@ -564,25 +569,30 @@ class Tape(Operations):
         made = [(one.storage, one.numel() // self.batch) for one in outputs if id(one.storage) not in given]
         self._matrices = [one for one in self._matrices if one[0]() is not None]
         self._matrices += [(ref(storage), entries) for storage, entries in made]
+        steps = 1 if self._steps is None else self._steps
         self._saved_matrices += [(path, storage.origin, entries * steps) for storage, entries in made if storage.origin]
         entries, alive = sum(size for _, size in made), sum(size for _, size in self._matrices)
         return Matrix(entries * steps, alive)
 
-    def of_backward_pass(self, result: Any) -> tuple[Operation, ...]:
-        """The rows, where the backward pass starts from a result: MACs of what it is made of, and saved matrices."""
+    def rows_with_costs(self, result: Any) -> tuple[Operation, ...]:
+        """The rows with their costs, and those of the backward pass from a result: MACs, and matrices that it saves."""
         outputs = (*(result if isinstance(result, tuple) else (result,)), *self._results)
-        left, reached = [one.storage.origin for one in outputs], {None}
-        while left:
-            origin = left.pop()
-            if origin not in reached:
-                reached.add(origin)
-                left += origin.of
+        reached = _made_of(one.storage.origin for one in outputs)
+        products = [call for call in self.record.calls if call.backward_macs is not None]
+        self.record.calls += [
+            TapeCall(call.operation, call.module, Counter(macs=call.backward_macs), "backward", call.times)
+            for call in reversed(products)
+            if call.result in reached or self.decodes  # a decode step leaves more than its output
+        ]
+        costs, backward = self.record.costs_by_module(), self.record.backward_by_module()
         changed: dict[str, dict[str, Any]] = defaultdict(dict)
-        for path, gradients in self._gradients.items():
-            # a decode step leaves more than its output
-            macs = sum(macs for origin, macs in gradients if origin in reached or self.decodes)
-            if macs != 2 * self.rows[path].macs:  # of each product two, where a row does not say
-                changed[path]["backward_macs"] = macs
+        for path, row in self.rows.items():
+            changed[path] = {quantity: amount for quantity, amount in costs.get(path, {}).items() if amount}
+            if row.once and not changed[path] and row.matrix is None:
+                changed[path]["once"] = False
+        for path in dict.fromkeys(call.module for call in products):
+            if backward[path] != 2 * costs[path]["macs"]:  # of each product two, where a row does not say
+                changed[path]["backward_macs"] = backward[path]
         for path, origin, entries in self._saved_matrices:
             if origin.saved and (matrix := changed[path].get("matrix", self.rows[path].matrix)) is not None:
                 changed[path]["matrix"] = matrix._replace(saved=matrix.saved + entries)
@@ -597,7 +607,7 @@ class Tape(Operations):
         aside.run(name, leaf, aside.input(*x.shape[1:], raw=False))
         self.rows |= {path: without_work(row) for path, row in aside.rows.items()}
 
-    def _remember(self, path: str, now: _Call, tensors: Iterable[Symbolic]) -> None:
+    def _remember(self, path: str, now: _RunningLeaf, tensors: Iterable[Symbolic]) -> None:
         """The bytes of a call: what it saves first, and what it reads and writes."""
         steps = 1 if self._steps is None else self._steps
         self.save_storages(path, now.saves)
@@ -617,6 +627,17 @@ class Tape(Operations):
                     each *= self._steps
                 is_mask = one.once and one.storage.type == "bool"
                 self.record.saved.append(SavedStorage(None, each, path, is_mask=is_mask))
+
+
+def _made_of(origins: Iterable[Origin | None]) -> set[Origin | None]:
+    """All that these are made of, and they themselves; and None, of constants."""
+    left, found = [*origins], set[Origin | None]([None])
+    while left:
+        origin = left.pop()
+        if origin is not None and origin not in found:
+            found.add(origin)
+            left += origin.of
+    return found
 
 
 def _is_spread(x: Symbolic) -> bool:

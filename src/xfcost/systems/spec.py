@@ -200,13 +200,13 @@ class SpecSystem(msgspec.Struct, frozen=True):
         with torch_there(self.name, f"running it on {device}" if how.predict is None else "predicting it"):
             from xfcost.torch_models.timing.systems import TimedSystem
 
-            step, generation = None, ledger.generation
-            if generation is not None:
-                if generation.decode is None:
-                    raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
-                final = max(generation.prompt + generation.new_tokens - 1, generation.prompt)
-                step = place(self.loaded, run_at(final, architecture, run, "decode"))
-            found = TimedSystem(architecture, ledger, step)
+            def step_at(tokens: int) -> Architecture:
+                return place(self.loaded, run_at(tokens, architecture, run, "decode"))
+
+            generation = ledger.generation
+            if generation is not None and generation.decode is None:
+                raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
+            found = TimedSystem(architecture, ledger, None if generation is None else step_at)
             if how.predict is None:
                 return found
             from xfcost.torch_models.predicting.predict import predicted

@@ -22,7 +22,7 @@ from xfcost.torch_models.build import build, thinned
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import adafactor_states
 from xfcost.torch_models.program import ProgramModule
-from xfcost.torch_models.running.by_row import ALL, dispatched_rows, train, trained_rows
+from xfcost.torch_models.running.by_row import ALL, dispatch, dispatched_rows, trained_rows
 from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import no_compiler, pytree
@@ -46,9 +46,9 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
         if ledger.training is None:
             return joined
         live.model.train().requires_grad_()
-        found = train(live.model, live.inputs)
+        found = dispatch(live.model, live.inputs, backward=True)
         joined = with_backward(joined, *trained_rows(live.model, found, live.rows, stands_for))
-        saved = sum(nbytes * stands_for.get(name, 1) for name, nbytes in found.saved.items())
+        saved = sum(nbytes * stands_for.get(name, 1) for name, nbytes in found.saved_by_module().items())
         states = sum(
             adafactor_states([parameter]) * stands_for.get(name.rpartition(".")[0], 1)
             for name, parameter in live.model.named_parameters()

@@ -2,7 +2,7 @@
 
 Layers of a list are alike if their modules have the same classes and attributes, if lists of the config that are as
 long have equal entries for them, and if they ran the same operations in a run of all layers. A model is shortened only
-where that run, repeated so, gives the same operations and the same cache.
+where that run, repeated so, gives the same operations and the same cache, and of a prompt or a step the same peak.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import nn
 
-from xfcost.ledger.execution import Mode
+from xfcost.ledger.execution import CACHED, Mode
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, TensorKind, run, work_done
@@ -42,7 +42,10 @@ _FEW_TOKENS: Final = 31
 
 
 class LayerList(NamedTuple):
-    """A list of layers, of which the first few have all kinds."""
+    """A list of layers, of which the first few have all kinds.
+
+    One more runs: what comes into the first is often alive in all others.
+    """
 
     path: str
     module: nn.ModuleList
@@ -51,7 +54,7 @@ class LayerList(NamedTuple):
 
     @property
     def kept(self) -> int:
-        return max(self.first_alike) + 1
+        return min(max(self.first_alike) + 2, len(self.first_alike))
 
     @contextmanager
     def shortened(self) -> Iterator[None]:
@@ -131,13 +134,16 @@ class Shortened(NamedTuple):
     """The list whose layers the cache is of."""
     elements: dict[str, int]
     """Of the parameters of all layers."""
+    has_peak: bool = False
+    """Are as many activations alive at once as in a run of all layers?"""
 
     def whole(self, found: RecordedModule) -> RecordedModule:
         """A shortened run as a run of all layers."""
         works = found.works
         for one in self.lists:
             works = one.all_works(works)
-        return found._replace(works=works, elements=self.elements, cache=self.cache(found.cache))
+        alive = found.activations if self.has_peak else None
+        return found._replace(works=works, elements=self.elements, cache=self.cache(found.cache), activations=alive)
 
     def cache(self, cache: Mapping[str, int]) -> Mapping[str, int]:
         return cache if self.cached is None else self.cached.all_caches(cache)
@@ -223,10 +229,11 @@ def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
     except (Exception, SystemExit):  # noqa: BLE001 - its code may take each layer by its number; then all run
         return None
     for cached in (None, *lists):
-        short = Shortened(lists, cached, seen.elements)
+        short = Shortened(lists, cached, seen.elements, found.activations == seen.activations)
         whole = short.whole(found)
         if whole.cache == seen.cache:
             same = list(map(_signature, whole.works)) == list(map(_signature, seen.works))
+            same = same and (short.has_peak or full.mode not in CACHED)
             return short if same else None
     return None
 

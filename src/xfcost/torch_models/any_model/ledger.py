@@ -30,6 +30,7 @@ from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.ran import ClosedForm, ModuleRun
+from xfcost.ledger.record import costs_by_module
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH, TF32
@@ -62,7 +63,6 @@ from xfcost.torch_models.any_model.user_errors import original, raised, refused
 from xfcost.torch_models.any_model.work import (
     Key,
     RecordedOperations,
-    costs_by_module,
     give_seconds,
     module_rows,
     uncounted,
@@ -332,6 +332,7 @@ def _of_run(  # noqa: PLR0913 - a run and what the ledger has of it
             versions={"xfcost": __version__},
         ),
         rows=tuple(rows),
+        activations=found.activations,
         agreement=Agreement(
             exact=not names and not beside.differences,
             accounts=() if beside.modules is None else ("traced",),
@@ -453,7 +454,7 @@ def _traced_layers(
     }
     for one in lists:
         modules = one.all_costs(modules)
-    ours = costs_by_module(found.works)
+    ours = costs_by_module((one.path, one.costs) for one in found.works)
     unlike = tuple(
         {"path": path, "quantity": quantity, "counted": counts, "traced": theirs}
         for path in dict.fromkeys((*ours, *modules))

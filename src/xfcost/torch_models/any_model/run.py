@@ -185,6 +185,9 @@ class RecordedModule(NamedTuple):
     """In training, the elements of the logits that it returned for every token."""
     without_padding: bool = False
     """Was the model told that no token is padding?"""
+    activations: int | None = None
+    """Bytes of the most activations that are alive at once, inputs among them, without weights and the cache that a
+    prompt or a decode step reads and returns; None of training."""
     stored_unknown: bool = False
     """Did it multiply sparse tensors without numbers? What they store is not known then."""
 
@@ -310,7 +313,10 @@ def run_on(  # noqa: PLR0913 - options
         ExitStack() as stack,
     ):
         own_args, own_kwargs = inputs
-        recorder = recorder or Recorder(model if training else None)
+        recorder = recorder or Recorder(model, reached(inputs))
+        has_cache = kwargs.get("use_cache") or cache.returns
+        read = cache_in(own_kwargs, cache.takes) if has_cache else None
+        held = recorder.run.weights.union(map(recorder.storage, reached(read)))
         stack.callback(lambda run: _DONE.update(operations=_TIMES[how] * run.ran), recorder.run)
         recorder.most = most if how == "meta" else inf
         stack.enter_context(handed_to_numpy(outside.uncounted))
@@ -322,9 +328,9 @@ def run_on(  # noqa: PLR0913 - options
             recorder.differentiate(learned_from(outputs))
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        has_cache = kwargs.get("use_cache") or cache.returns
         stored = cache_in(outputs, cache.returns) if has_cache else None
         cached = storage_bytes(stored)
+        held |= set(map(recorder.storage, reached(stored)))
         logits = _logits_in(outputs) if training else 0
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
     _find_windows(model, operations.works.values(), stored)
@@ -333,8 +339,9 @@ def run_on(  # noqa: PLR0913 - options
         _DONE["operations"] += sum(work.costs["flops"] for work in operations.works.values()) // _FLOPS
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     keys, ran = operations.keys, recorder.run.ran
+    alive = None if training else recorder.run.peak_bytes(without=held)
     unknown = recorder.run.stored_unknown
-    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, unknown)
+    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, alive, unknown)
 
 
 # The names under which models take a cache that is no `Cache` of transformers, and return it; the usual ones first.

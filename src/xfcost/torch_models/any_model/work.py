@@ -22,6 +22,7 @@ from xfcost.ledger.module_rows import ModuleRow, collapsed, labelled, parts_of, 
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import RanOperation
+from xfcost.ledger.record import costs_by_module
 from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.on_meta import attention_operands
 from xfcost.torch_models.running.record import ATTENTION, Lineage, NodeOwners, RecordedCall, RunRecord, TensorRecord
@@ -450,14 +451,6 @@ def give_seconds(works: Sequence[Work], seconds: Mapping[Key, float], name: str)
 # ── rows of a ledger ──
 
 
-def costs_by_module(works: Sequence[Work]) -> dict[str, Counter[str]]:
-    """The costs of every module, its children left out."""
-    found: dict[str, Counter[str]] = {}
-    for work in works:
-        found.setdefault(work.path, Counter()).update(work.costs)
-    return found
-
-
 # What an operation and its row call the same.
 _SAME_FIELDS: Final = (
     "mixing", "content_dependent", "reads_tokens", "matrix", "core", "heads", "pairs", "seconds", "predicted_seconds",
@@ -498,7 +491,7 @@ def module_rows(
         of_words = _rows_of_table(work) == words and not matrices.get(id(work)) and words is not None
         held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words)
         rows.append(one._replace(row=held))
-    rows = with_trace(with_parameters(rows, loose), costs_by_module(works), traced)
+    rows = with_trace(with_parameters(rows, loose), costs_by_module((one.path, one.costs) for one in works), traced)
     taken = {weight for work in works for weight in work.weights}
     return [labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import Any, Final, NamedTuple
+from contextlib import ExitStack, nullcontext
+from typing import Any, Final
 
 import torch
 from torch import nn
 
-from xfcost.formulas.contractions import Costs
 from xfcost.ledger.accounts import RUN, Cached
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta
-from xfcost.torch_models.shared.reversible import ReversibleRun
 
 ALL: Final[Mapping[str, int]] = {}
 """Every block of the model is built, and stands for itself alone."""
@@ -52,14 +50,10 @@ def rows_by_path(
     return made, loose
 
 
-def leaf_names(model: nn.Module) -> list[str]:
-    """The dotted path of each leaf."""
-    return [name for name, module in model.named_modules() if next(module.children(), None) is None]
-
-
 def leaf_rows(model: nn.Module, rows: Mapping[str, str]) -> dict[str, str]:
     """The dotted path of each leaf that has a row -> the row's path."""
-    return {name: path for name in leaf_names(model) if (path := row_path(name, rows)) is not None}
+    leaves = (name for name, module in model.named_modules() if next(module.children(), None) is None)
+    return {name: path for name in leaves if (path := row_path(name, rows)) is not None}
 
 
 # Names of inner modules that are not part of a row's name.
@@ -83,41 +77,23 @@ def row_path(module: str, rows: Mapping[str, str]) -> str | None:
     return f"{rows[prefix]}.{'_'.join([*names, leaf])}"
 
 
-class Dispatched(NamedTuple):
-    """The costs of a model, as seen by the dispatcher."""
-
-    modules: dict[str, Costs]
-    """Dotted module path -> the costs of what ran in it, and not in its children; the model itself is ""."""
-    unknown: Counter[str]
-    """Operations that no table knows, with how often they ran. Nothing of theirs is counted."""
-
-
-def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
-    """One forward of `model(*inputs)`; each operation counts for the module that runs it.
+def dispatch(model: nn.Module, inputs: tuple[Any, ...], *, backward: bool = False) -> RunRecord:
+    """One forward of `model(*inputs)`, or also the backward pass of the sum of its outputs.
 
     A graph contains only what its result needs, and shows a loop as one node. The dispatcher sees all operations, also
     those with unused results, and each step of a loop. Nothing is allocated on `meta`.
     """
-    recorder = Recorder()
+    recorder = Recorder(model if backward else None)
     with ExitStack() as stack:
         stack.enter_context(shapes_on_meta())
         stack.enter_context(handed_to_numpy(recorder.run.missing))
         stack.enter_context(recorder.of(model))
-        stack.enter_context(torch.no_grad())
-        model(*inputs)
-    return costs_by_module(recorder.run)
-
-
-def costs_by_module(run: RunRecord) -> Dispatched:
-    """The costs of every module, and what no table knows."""
-    found = Dispatched({}, Counter(run.missing))
-    for call in run.calls:
-        found.unknown.update(call.uncounted)
-        if call.costs is None:
-            found.unknown[call.operation] += 1
-        elif call.costs:
-            found.modules.setdefault(call.module, Counter()).update(call.costs)
-    return found
+        stack.enter_context(torch.set_grad_enabled(backward))
+        with recorder.saving() if backward else nullcontext():
+            outputs = model(*inputs)
+        if backward:
+            recorder.differentiate(outputs)
+    return recorder.run
 
 
 def dispatched_rows(
@@ -125,72 +101,32 @@ def dispatched_rows(
 ) -> tuple[list[Operation], list[str]]:
     """The dispatched account of a model built from a spec: rows by path, and work outside all rows."""
     found, paths = dispatch(model, inputs), leaf_rows(model, rows)
-    ran = {name: Counter[str]() for name in paths} | found.modules
+    ran = {name: Counter[str]() for name in paths} | found.costs_by_module()
     costs = {name: {quantity: each[quantity] for quantity in RUN} for name, each in ran.items()}
     rows_found, outside = rows_by_path(costs, paths, stands_for)
     unknown = [
-        f"the dispatcher saw {name} {times} time(s), and no formula is known" for name, times in found.unknown.items()
+        f"the dispatcher saw {name} {times} time(s), and no formula is known"
+        for name, times in found.uncounted().items()
     ]
     return rows_found, [*unknown, *outside]
 
 
-class Trained(NamedTuple):
-    """One forward and backward pass, by the dotted paths of the leaves; "" is work outside all leaves."""
-
-    forward: Counter[str]
-    """MACs."""
-    backward: Counter[str]
-    """MACs, recomputed forwards included."""
-    saved: Counter[str]
-    """Bytes of saved activations, by the first leaf that saves them; parameters and buffers excluded."""
-
-
-def train(model: nn.Module, inputs: tuple[Any, ...]) -> Trained:
-    """One forward of `model`, and the backward pass of the sum of its outputs."""
-    recorder = Recorder(model)
-    reversible = {name for name, module in model.named_modules() if isinstance(module, ReversibleRun)}
-    with ExitStack() as stack:
-        stack.enter_context(shapes_on_meta())
-        stack.enter_context(recorder.of(model))
-        stack.enter_context(torch.enable_grad())
-        with recorder.saving():
-            outputs = model(*inputs)
-        recorder.differentiate(outputs)
-    return trained(recorder.run, {*leaf_names(model), *reversible})
-
-
-def trained(run: RunRecord, leaves: set[str]) -> Trained:
-    """The passes by leaf. A reversible run saves its tensors outside its leaves."""
-    found = Trained(Counter(), Counter(), Counter())
-    makers, leaf = run.node_modules(), {name: name for name in leaves}
-    for call in run.calls:
-        macs = call.costs["macs"] if call.costs else 0
-        if call.phase == "forward":
-            found.forward[leaf.get(call.module, "")] += macs
-        else:
-            inside = leaf.get(call.module) if call.phase == "again" else None
-            found.backward[inside or leaf.get(makers.owner(call.node) or "", "")] += macs
-    for name, nbytes in run.saved_by_module().items():
-        found.saved[leaf.get(name, "")] += nbytes
-    return found
-
-
 def trained_rows(
-    model: nn.Module, found: Trained, rows: Mapping[str, str], stands_for: Mapping[str, int] = ALL
+    model: nn.Module, found: RunRecord, rows: Mapping[str, str], stands_for: Mapping[str, int] = ALL
 ) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:
     """By row: backward MACs of each block, and bytes saved by all blocks; and texts about work outside all rows."""
     blocks: dict[str, list[int]] = defaultdict(list)
     saved: dict[str, int] = defaultdict(int)
-    leaves = leaf_rows(model, rows)
+    leaves, backward, kept = leaf_rows(model, rows), found.backward_by_module(), found.saved_by_module()
     for name, path in leaves.items():
         times = stands_for.get(name, 1)
-        blocks[path] += [found.backward[name]] * times
-        saved[path] += found.saved[name] * times
+        blocks[path] += [backward[name]] * times
+        saved[path] += kept[name] * times
     outside = [
         f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any mechanism"
-        for name, macs in found.backward.items()
+        for name, macs in backward.items()
         if macs and name not in leaves
     ]
-    for name in found.saved.keys() & rows.keys() - leaves.keys():  # the two streams of a reversible stage
-        saved[rows[name]] += found.saved[name]
+    for name in kept.keys() & rows.keys() - leaves.keys():  # the two streams of a reversible stage
+        saved[rows[name]] += kept[name]
     return blocks, saved, outside

@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
-from xfcost.formulas.contractions import Costs
-from xfcost.ledger.record import Record
+from xfcost.ledger.record import Call, Record
 
-Phase = Literal["forward", "backward", "again"]
-"""`again`: a forward that a backward pass runs again, as checkpointing and reversible residuals do."""
 Place = tuple[Any, Any]
 """A call in the source: the code object that makes it, and the instruction."""
 
@@ -85,24 +82,17 @@ class TensorRecord(NamedTuple):
         return prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride or not size)
 
 
-@dataclass(slots=True)
-class RecordedCall:
+@dataclass(slots=True, kw_only=True)
+class RecordedCall(Call):
     """An ATen call, or a function of torch that counts as one operation by convention."""
 
-    operation: str
-    """`aten::addmm`, `mylib::scan`, `scaled_dot_product_attention`."""
     func: Any
-    module: str
-    """Path of the running module; the model itself is ""."""
     place: Place
     args: tuple[Any, ...]
     """With records instead of tensors."""
     kwargs: dict[str, Any]
     inputs: list[TensorRecord]
     outputs: list[TensorRecord]
-    costs: Costs | None
-    """None: no table knows it."""
-    phase: Phase
     next_node: int
     """The number that autograd's next node gets once the call has begun: its own is the one before."""
     node: int | None
@@ -116,17 +106,14 @@ class RecordedCall:
     seconds: float = 0.0
     parts: list[RecordedCall] = field(default_factory=list)
     """The ATen calls of a function."""
-    uncounted: Counter[str] = field(default_factory=Counter)
-    """Those of them that no table knows."""
     steps: Any = None
     """Of a loop over tokens that ran a few of its steps: the calls of all steps, for a prediction."""
 
 
 @dataclass(slots=True)
-class RunRecord(Record):
-    """The record of one run."""
+class RunRecord(Record[RecordedCall]):
+    """The record of one run of a torch model."""
 
-    calls: list[RecordedCall] = field(default_factory=list)
     modules: Counter[str] = field(default_factory=Counter)
     """How often each module was called."""
     missing: Counter[str] = field(default_factory=Counter)
@@ -150,6 +137,17 @@ class RunRecord(Record):
         """ATen calls only, those of functions included."""
         for call in self.calls:
             yield from call.parts if call.is_function else (call,)
+
+    def backward_calls(self) -> Iterator[tuple[str, RecordedCall]]:
+        """Of a backward call the module that made its node; of one that runs again, outside all modules, that too."""
+        makers = self.node_modules()
+        for call in self.calls:
+            if call.phase != "forward":
+                again = call.module if call.phase == "again" else ""
+                yield again or makers.owner(call.node) or "", call
+
+    def uncounted(self) -> Counter[str]:
+        return self.missing + Record.uncounted(self)
 
     def node_modules(self) -> NodeOwners:
         """The module that made each autograd node."""

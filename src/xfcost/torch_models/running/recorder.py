@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from xfcost.formulas.contractions import Costs
-from xfcost.ledger.record import SavedStorage
+from xfcost.ledger.record import Phase, SavedStorage
 from xfcost.torch_models.running.costs import (
     COMPLETE,
     OUTER,
@@ -46,7 +46,6 @@ from xfcost.torch_models.running.on_meta import (
 )
 from xfcost.torch_models.running.record import (
     ATTENTION,
-    Phase,
     Place,
     RecordedCall,
     RunRecord,

@@ -8,33 +8,23 @@ stand between the small calls of a loop, which would take twice as long.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from itertools import count as count_from
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.decoding import cost_lengths
-from xfcost.counting.forward import count
-from xfcost.counting.sums import Costs, sum_over_sizes
-from xfcost.ledger.errors import UsageError
-from xfcost.ledger.join import weights_read
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.running.record import NodeOwners
 from xfcost.torch_models.running.recorder import Recorder, strided_parts
-from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.private_torch import next_node, node_number, pytree, storage_identity
 from xfcost.torch_models.timing.devices import Clock
 from xfcost.torch_models.timing.kernels import RowSeconds, kernels_of, launched_by
-
-# Steps at which bytes are looked at; where sums take more, rows have none.
-_MOST_STEPS: Final = 512
 
 
 def leaves(live: BuiltModel) -> list[tuple[str, nn.Module]]:
@@ -181,39 +171,3 @@ def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]
     with Recorder(calls=False, numbers_on_meta=True).of(live.model):
         found = row_bytes(live, lambda: stepping.forward().backward())
     return {path: tensor_bytes(list(leaf.parameters())) for path, leaf in leaves(live) if path not in found} | found
-
-
-def generation_bytes(prefill: Mapping[str, int], step: Architecture, positions: Sequence[int]) -> dict[str, int]:
-    """Bytes of each row of a generation: `prefill`'s, and those of all decode steps.
-
-    Those of decode steps have the weights too, but for one step's of rows that say which they read. There are none
-    where too many steps differ to be summed.
-    """
-    found = {f"prefill.{path}": held for path, held in prefill.items()}
-    if not positions:
-        return found
-    live, looked = build(step), count_from(1)
-
-    def held(tokens: int) -> dict[str, int]:
-        set_position(live.model, tokens - 1)
-        return row_bytes(live)
-
-    paths = list(held(positions[-1] + 1))
-
-    def few(tokens: int) -> Costs:
-        if next(looked) > _MOST_STEPS:
-            raise UsageError(f"more than {_MOST_STEPS} steps differ")
-        by_path = held(tokens)
-        return tuple(by_path.get(path, 0) for path in paths)
-
-    try:
-        sums = sum_over_sizes(few, positions[0] + 1, positions[-1] + 1, cost_lengths(step))
-    except UsageError:
-        return found
-    ledger = count(step, orders=False)
-    steps = len(positions)
-    weights = {
-        row.path: weights_read(row) * row.times * ledger.bytes_per_element * (steps - (row.weights_read is not None))
-        for row in ledger.rows
-    }
-    return found | {f"decode.{path}": spent + weights.get(path, 0) for path, spent in zip(paths, sums, strict=True)}

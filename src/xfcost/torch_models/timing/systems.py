@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import torch
 
+from xfcost.counting.decoding import operands_of_steps
 from xfcost.counting.model_record import forward_record
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
@@ -36,12 +37,7 @@ from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
 from xfcost.torch_models.timing.kernels import RowSeconds, replayed
-from xfcost.torch_models.timing.rows import (
-    generation_bytes,
-    kernel_seconds,
-    row_seconds,
-    training_bytes,
-)
+from xfcost.torch_models.timing.rows import kernel_seconds, row_seconds, training_bytes
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
 
 PREFILL: Final = "prefill"
@@ -193,8 +189,14 @@ class TimedSystem(NamedTuple):
 
     architecture: Architecture
     ledger: Ledger
-    step: Architecture | None = None
-    """The last decode step of a generation; without it the prefill runs alone."""
+    step_at: Callable[[int], Architecture] | None = None
+    """The decode step of a generation at so many tokens; without it the prefill runs alone."""
+
+    @property
+    def step(self) -> Architecture | None:
+        """The last decode step; of one new token, that at the prompt."""
+        text = self.ledger.generation
+        return None if self.step_at is None or text is None else self.step_at(text.prompt + max(text.new_tokens - 1, 0))
 
     @property
     def positions(self) -> range:
@@ -244,10 +246,12 @@ class SystemOnDevice:
                 self.predicted = peak_bytes(live.model, live.inputs)
                 self.row_bytes = forward_record(system.architecture).operands
             self.needed = bytes_to_run(self.predicted, device)
-            if system.step is not None and system.ledger.generation is not None:
-                step = build(system.step)
+            if system.step is not None and system.step_at is not None:
+                step, steps = build(system.step), system.positions
                 self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), device)
-                self.row_bytes = generation_bytes(self.row_bytes, system.step, system.positions)
+                decode = operands_of_steps(system.step_at, steps.start + 1, steps.stop)
+                self.row_bytes = {f"{PREFILL}.{path}": held for path, held in self.row_bytes.items()}
+                self.row_bytes |= {f"{DECODE}.{path}": held for path, held in decode.items()}
 
     @contextmanager
     def ready(self) -> Iterator[Subject]:
