@@ -147,7 +147,7 @@ class Function(NamedTuple):
         return {} if self.turn is None else {"turn": self.turn}
 
     def traced(self, t: Tape, *inputs: Symbolic) -> Any:
-        held = (t.weight(*one.shape, learns=one.learns, shared=one.shared) for one in self.weights)
+        held = [t.weight(*one.shape, learns=one.learns, shared=one.shared) for one in self.weights]
         return self.function(t, *inputs, *held, **self.options, **self.of_call)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial, partialmethod
+from functools import partialmethod
 from math import prod
 from typing import Any, Final
 from weakref import ref
@@ -43,21 +42,22 @@ from xfcost.program.titles import TITLES
 _SAVES_INPUT: Final = frozenset({"gelu", "gelu_tanh", "silu", "relu6", "softplus", "square", "sin", "elu", "log"})
 _SAVES_OUTPUT: Final = frozenset({"relu", "sigmoid", "tanh", "exp", "rsqrt", "softmax"})
 _WHOLE: Final = frozenset({"int64", "bool"})
-_QUANTITIES: Final = ("macs", "flops", "comparisons", "moved")
 _FLOAT32: Final = 4
 
 
-@dataclass(slots=True)
 class _Call:
     """A leaf that runs."""
 
-    costs: dict[str, Number] = field(default_factory=partial(defaultdict, int))
-    params: Number = 0
-    takes_input: bool = False
-    facts: dict[str, Any] = field(default_factory=dict)
-    saves: list[Symbolic] = field(default_factory=list)
-    gradients: list[tuple[Origin | None, Number]] = field(default_factory=list)
-    """Tensors that it makes, and the MACs of the backward pass from each of them to what it is made of."""
+    __slots__ = ("costs", "facts", "gradients", "params", "saves", "takes_input")
+
+    def __init__(self) -> None:
+        self.costs: dict[str, Number] = {}
+        self.params: Number = 0
+        self.takes_input = False
+        self.facts: dict[str, Any] = {}
+        self.saves: list[Symbolic] = []
+        self.gradients: list[tuple[Origin | None, Number]] = []
+        """Tensors that it makes, and the MACs of the backward pass from each of them to what it is made of."""
 
 
 class Tape(Operations):
@@ -102,25 +102,27 @@ class Tape(Operations):
     def input(self, *shape: Number, type_: Type = "model", learns: bool = True, raw: bool = True) -> Symbolic:
         """What comes into the component, (B, …)."""
         whole = (self.batch, *shape)
-        return Symbolic(self, whole, self.storage(prod(whole), type_), learns=learns and self.gradients, raw=raw)
+        storage = self.storage(prod(whole), type_)
+        return Symbolic(self, whole, storage, learns=learns and self.gradients, raw=raw)
 
     def storage(self, elements: Number, type_: Type = "model", origin: Origin | None = None) -> Storage:
         """New memory for so many elements."""
         if not self._frees:
-            return Storage(elements, type_, origin=origin)
+            return Storage(elements, type_, origin)
         return LiveStorage(elements, type_, elements * width_of(type_, self.element), self.record.changes)
 
     def weight(self, *shape: Number, learns: bool = True, shared: str | None = None) -> Symbolic:
         """A parameter of the leaf that runs, a buffer, or a table that the whole model shares by its name."""
+        size = prod(shape)
         if shared is not None:
             self.note(shared=shared)
         elif learns:
-            self.now.params += prod(shape)
-        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=learns and self.gradients, once=True)
+            self.now.params += size
+        return Symbolic(self, shape, Storage(size, "model", None, True), None, 0, learns and self.gradients, True)
 
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
-        return Symbolic(self, shape, Storage(prod(shape), type_, held=True), learns=False, once=True)
+        return Symbolic(self, shape, Storage(prod(shape), type_, None, True), learns=False, once=True)
 
     def inputs(self, component: Component, place: Place) -> tuple[Symbolic, ...]:
         """What comes in, one token in a decode step; and the memory or an earlier stage's output, if it reads that."""
@@ -147,20 +149,22 @@ class Tape(Operations):
         self, shape: Shape, *of: Symbolic, like: Symbolic | None = None, type_: Type = "model", raw: bool = False
     ) -> Symbolic:
         """A new tensor, made of others; its axes lie in memory as those of `like` do."""
-        learned, once = [], True
+        learned, once, passes = [], True, True
         for one in of:
             once = once and one.once
             if one.learns:
                 learned.append(one.storage.origin)
+                passes = passes and one.raw
+            raw = raw or (one.raw and one.storage.type not in _WHOLE)
         learns = bool(learned) and type_ not in _WHOLE
-        origin = Origin(learned) if learns else None
+        origin, raw = Origin(learned) if learns else None, raw and passes
         if not self.follows_memory:
-            return Symbolic(self, shape, Storage(0, type_, origin=origin), learns=learns, once=once, raw=raw)
+            return Symbolic(self, shape, Storage(0, type_, origin), None, 0, learns, once, raw)
         each = 1 if self._frees else self._alike  # of steps without gradients one is there at a time
         storage = self.storage(prod(shape) * each, type_, origin)
         storage.of_step = self._steps is not None
         strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
-        return Symbolic(self, shape, storage, strides, learns=learns, once=once, raw=raw)
+        return Symbolic(self, shape, storage, strides, 0, learns, once, raw)
 
     # ── operations ──
 
@@ -185,25 +189,21 @@ class Tape(Operations):
     ) -> Symbolic:  # fmt: skip
         """One operation of torch by its name, with the costs of the table; `factors` are those of a contraction."""
         tensors = [one for one in args if isinstance(one, Symbolic)]
-        in_place = operation.endswith("_")
-        result = tensors[0] if in_place else self.made(shape, *tensors, like=like, type_=type_)
+        result = tensors[0] if operation.endswith("_") else self.made(shape, *tensors, like=like, type_=type_)
         now = self.now
         costs = None if operation in FREE else COSTS[operation](args, result)
-        for quantity, amount in (costs or {}).items():
-            now.costs[quantity] += amount
-        raw, learned = False, False
-        for one in tensors:
-            if one.storage.type not in _WHOLE:
-                raw, learned = raw or one.raw, learned or (one.learns and not one.raw)
-        result.raw = raw and not learned
-        if factors is not None and costs:
-            now.gradients.append((result.storage.origin, costs["macs"] * sum(one.learns for one in factors)))
-            now.takes_input = now.takes_input or any(one.raw for one in factors)
+        if costs:
+            for quantity, amount in costs.items():
+                now.costs[quantity] = now.costs.get(quantity, 0) + amount
+            if factors is not None:
+                a, b = factors
+                now.gradients.append((result.storage.origin, costs["macs"] * (a.learns + b.learns)))
+                now.takes_input = now.takes_input or a.raw or b.raw
         return result
 
     def cost(self, quantity: str, amount: Number) -> None:
         """A cost of the leaf that runs, where no operation of the table has it."""
-        self.now.costs[quantity] += amount
+        self.now.costs[quantity] = self.now.costs.get(quantity, 0) + amount
 
     def gradient(self, result: Symbolic, macs: Number) -> None:
         """MACs of the backward pass from a tensor to what the leaf that runs has made it of."""
@@ -212,19 +212,24 @@ class Tape(Operations):
     def save(self, result: Symbolic, *tensors: Symbolic) -> Symbolic:
         """`result`, for the gradient of whose operation autograd saves the storages of the other tensors."""
         if result.learns:
-            self.now.saves += tensors
+            for one in tensors:
+                if one.storage.origin is not None:
+                    one.storage.origin.saved = True
+            if self.follows_memory:
+                self.now.saves += tensors
         return result
 
     def elementwise(self, work: str, x: Symbolic, other: Symbolic | float | None = None) -> Symbolic:
         """An operation by element; a factor is saved for the gradient of the other one."""
-        second = [other] if isinstance(other, Symbolic) else []
-        shape = broadcast(*(one.shape for one in (x, *second)))
-        name, options = ("gelu", ("tanh",)) if work == "gelu_tanh" else (work, ())
-        types = {one.storage.type for one in (x, *second)}
+        args: tuple[Any, ...] = (x,)
+        shape, types = x.shape, {x.storage.type}
+        if isinstance(other, Symbolic):
+            args, shape, types = (x, other), broadcast(shape, other.shape), {x.storage.type, other.storage.type}
         type_: Type = "complex" if "complex" in types else "int64" if types <= _WHOLE else "model"
-        result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x, type_=type_)
-        if work in {"mul", "div"} and second:
-            self.save(result, *(one for one, of in ((x, second[0]), (second[0], x)) if of.learns))
+        name, args = ("gelu", (x, "tanh")) if work == "gelu_tanh" else (work, args)
+        result = self.call(f"aten::{name}", args, shape, like=x, type_=type_)
+        if work in {"mul", "div"} and isinstance(other, Symbolic):
+            self.save(result, *(one for one, of in ((x, other), (other, x)) if of.learns))
         elif work in _SAVES_INPUT:
             self.save(result, x)
         elif work in _SAVES_OUTPUT:
@@ -281,12 +286,12 @@ class Tape(Operations):
         self.note(weight_matrices=(WeightMatrix(inputs, outputs),))
         y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
         if not (self._frees and _is_spread(x)):
-            self.save(y, x.reshape(-1, inputs))
+            self.save(y, x.reshape(-1, inputs) if self.follows_memory else x)
         return y
 
     def solved(self, system: Symbolic, x: Symbolic) -> Symbolic:
         """The gradient of x solves a system too, that of L is a product; what is solved is float32 or wider."""
-        half, before = self.element < _FLOAT32, self.now.costs["macs"]
+        half, before = self.element < _FLOAT32, self.now.costs.get("macs", 0)
         if half:
             system, x = (self.made(one.shape, one, type_="float32") for one in (system, x))
         args = (system, x, False, True, True)
@@ -381,13 +386,13 @@ class Tape(Operations):
 
     def filled(self, like: Symbolic, shape: Shape, value: float) -> Symbolic:
         constant = self.made(shape, like)
-        constant.learns = False
+        constant.learns = constant.raw = False
         return constant
 
     def loop(self, name: str, *args: Any) -> Any:
         """A loop as one operation: its costs are those of the table; its steps show what autograd saves of them."""
         costs, facts = self.now.costs, self.now.facts
-        self.now.costs, self.now.facts = Counter(), {}
+        self.now.costs, self.now.facts = {}, {}
         result = LOOPS[name](self, *args)
         self.now.costs, self.now.facts = costs, facts
         costs.update(COSTS[f"xfcost::{name}"](args, result) or {})
@@ -432,12 +437,12 @@ class Tape(Operations):
         if a.ndim == 2 < b.ndim and not self._frees:  # noqa: PLR2004 - as torch folds a matrix times many
             return self.product(b.mT, a.mT).mT.contiguous()
         if b.ndim == 2 < a.ndim and not (self._frees and _is_spread(a)):  # noqa: PLR2004
-            merged, shape = [a.reshape(-1, a.shape[-1]), b], (*a.shape[:-1], b.shape[-1])
+            batch, merged = a.shape[:-2], [a.reshape(-1, a.shape[-1]), b] if self.follows_memory else [a, b]
         else:
-            batch = broadcast(a.shape[:-2], b.shape[:-2])
-            merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
-            shape = (*batch, a.shape[-2], b.shape[-1])
-        result = self.call("aten::matmul", (a, b), shape, factors=(a, b))
+            batch, merged = broadcast(a.shape[:-2], b.shape[:-2]), [a, b]
+            if self.follows_memory:
+                merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in merged]
+        result = self.call("aten::matmul", (a, b), (*batch, a.shape[-2], b.shape[-1]), factors=(a, b))
         return self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
 
     # ── leaves ──
@@ -525,49 +530,51 @@ class Tape(Operations):
         result = leaf.traced(self, *inputs)
         self._now = None
         path, outputs = self.prefix + name.replace(".", "_"), result if isinstance(result, tuple) else (result,)
-        tensors = [one for one in (*inputs, *outputs) if isinstance(one, Symbolic)]
         if self.follows_memory:
-            self._remember(path, now, tensors)
+            self._remember(path, now, (*inputs, *outputs))
         steps = 1 if self._steps is None else self._steps
         if now.gradients:
             self._gradients[path] += [(origin, macs * steps) for origin, macs in now.gradients]
-        for one in now.saves:
-            if one.storage.origin is not None:
-                one.storage.origin.saved = True
         statistics = now.facts.pop("statistics", 0)
         matrix = None
         if facts.pop("matrix", False):  # a fused kernel makes none
-            matrix = self._matrix(path, inputs, () if statistics else outputs, steps)._replace(statistics=statistics)
+            matrix = self._matrix(path, inputs, () if statistics else outputs, steps, statistics)
         if (row := self.rows.get(path)) is not None:
-            sums = {quantity: getattr(row, quantity) + now.costs[quantity] * steps for quantity in _QUANTITIES}
+            sums = {quantity: getattr(row, quantity) + amount * steps for quantity, amount in now.costs.items()}
             if matrix is not None and row.matrix is not None:
                 sums["matrix"] = row.matrix.joined(matrix)
             self.rows[path] = msgspec.structs.replace(row, **sums)
             return result
-        costs = {quantity: amount * steps for quantity in _QUANTITIES if (amount := now.costs[quantity])}
+        costs = {quantity: amount * steps for quantity, amount in now.costs.items() if amount}
         if matrix is not None and (matrix.entries or matrix.statistics):
             costs["matrix"] = matrix
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
-        once = bool(costs) and all(one.once for one in tensors)
-        stated = {"params": now.params, "once": once, "takes_input": now.takes_input}
-        self.rows[path] = Operation(
-            path=path, title=title if label is None else f"{title} ({label})", **stated | costs | now.facts | facts
-        )
+        once = bool(costs) and all(one.once for one in (*inputs, *outputs) if isinstance(one, Symbolic))
+        self.rows[path] = Operation(**{
+            "path": path, "title": title if label is None else f"{title} ({label})", "params": now.params, "once": once,
+            "takes_input": now.takes_input, **costs, **now.facts, **facts,
+        })  # fmt: skip
         return result
 
-    def _matrix(self, path: str, inputs: Iterable[Any], outputs: Iterable[Any], steps: Number) -> Matrix:
+    def _matrix(
+        self, path: str, inputs: Iterable[Any], outputs: Iterable[Any], steps: Number, statistics: Number
+    ) -> Matrix:  # fmt: skip
         """The attention matrix that a leaf has made, if it has not worked in place, and those that are alive.
 
         Those are alive to which a variable of the program refers, as in torch, whose memory is freed in the same way.
         """
-        given = [id(one.storage) for one in inputs if isinstance(one, Symbolic)]
-        made = [(one.storage, one.numel() // self.batch) for one in outputs if id(one.storage) not in given]
+        given = [one.storage for one in inputs if isinstance(one, Symbolic)]
         self._matrices = [one for one in self._matrices if one[0]() is not None]
-        self._matrices += [(ref(storage), entries) for storage, entries in made]
-        self._saved_matrices += [(path, storage.origin, entries * steps) for storage, entries in made if storage.origin]
-        entries, alive = sum(size for _, size in made), sum(size for _, size in self._matrices)
-        return Matrix(entries * steps, alive)
+        entries: Number = 0
+        for one in outputs:
+            if one.storage not in given:
+                made = one.numel() // self.batch
+                self._matrices.append((ref(one.storage), made))
+                if one.storage.origin:
+                    self._saved_matrices.append((path, one.storage.origin, made * steps))
+                entries += made
+        return Matrix(entries * steps, sum([size for _, size in self._matrices]), 0, statistics)
 
     def of_backward_pass(self, result: Any) -> tuple[Operation, ...]:
         """The rows, where the backward pass starts from a result: MACs of what it is made of, and saved matrices."""
@@ -586,7 +593,9 @@ class Tape(Operations):
                 changed[path]["backward_macs"] = macs
         for path, origin, entries in self._saved_matrices:
             if origin.saved and (matrix := changed[path].get("matrix", self.rows[path].matrix)) is not None:
-                changed[path]["matrix"] = matrix._replace(saved=matrix.saved + entries)
+                changed[path]["matrix"] = Matrix(
+                    matrix.entries, matrix.alive, matrix.saved + entries, matrix.statistics
+                )
         for path, changes in changed.items():
             if changes:
                 self.rows[path] = msgspec.structs.replace(self.rows[path], **changes)
@@ -598,10 +607,11 @@ class Tape(Operations):
         aside.run(name, leaf, aside.input(*x.shape[1:], raw=False))
         self.rows |= {path: without_work(row) for path, row in aside.rows.items()}
 
-    def _remember(self, path: str, now: _Call, tensors: Iterable[Symbolic]) -> None:
+    def _remember(self, path: str, now: _Call, given: Iterable[Any]) -> None:
         """The bytes of a call: what it saves first, and what it reads and writes."""
         steps = 1 if self._steps is None else self._steps
         self.save_storages(path, now.saves)
+        tensors = (one for one in given if isinstance(one, Symbolic))
         seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
         self.record.operands[path] += sum(map(self._bytes, seen.values())) * steps
 
