@@ -131,7 +131,7 @@ class GatedDelta(StateMixer, frozen=True, kw_only=True, tag="gated_delta"):
         q, k, v, write, rate = parts
         between = global_mixing(n)
         (past,) = t.state("cache", (self.heads, 1, k.shape[-1], v.shape[-1]))
-        past = t.leaf("fade", decayed, past, rate, title="State by its decay", **between)
+        past = t.leaf("fade", reached, past, rate, title="State by its decay", **between)
         new = t.leaf("correct", corrected, v, t.leaf("recall", product, k, past, **between), write)
         state = t.leaf("update", written, past, k, new, **between)
         t.keep("cache", state)
@@ -170,11 +170,6 @@ def chunk_step(  # noqa: PLR0913 - what a step of the formula reads
     """A chunk on a state (B, H, K, V): (B, H, Q, …) each, (B, H) -> the two outputs, and the next state."""
     new = v - k @ state
     return (new, q @ state), whole.exp().unsqueeze(-1).unsqueeze(-1) * state + written.mT @ new
-
-
-def decayed(t: Functions, state: Tensor, rate: Tensor) -> Tensor:
-    """αS: (B, H, 1, K, V), (B, H, 1, 1, 1)."""
-    return state * rate.exp()
 
 
 def corrected(t: Functions, v: Tensor, recalled: Tensor, write: Tensor) -> Tensor:
