@@ -11,6 +11,8 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 
@@ -197,26 +199,22 @@ def _elementwise(work: str) -> Callable[..., Symbolic]:
     return method
 
 
-class Symbolic:
+class Symbolic(msgspec.Struct, eq=False):
     """A tensor without numbers."""
 
-    __slots__ = ("learns", "offset", "once", "raw", "shape", "storage", "strides", "tape")
-
-    def __init__(  # noqa: PLR0913 - what a tensor is
-        self, tape: Tape, shape: Shape, storage: Storage, strides: Shape | None = None, offset: Number = 0,
-        learns: bool = True, once: bool = False, raw: bool = False,
-    ) -> None:  # fmt: skip
-        self.tape, self.shape, self.storage = tape, shape, storage
-        # where only costs are asked for, sizes alone are known
-        self.strides = () if not tape.follows_memory else contiguous_strides(shape) if strides is None else strides
-        self.offset = offset
-        """Where it begins in its storage, in elements."""
-        self.learns = learns
-        """Does it need a gradient?"""
-        self.once = once
-        """Is it the same for all samples, made of weights alone?"""
-        self.raw = raw
-        """Is it the component's input, or made of that and of fixed numbers alone, so that no gradient goes beyond?"""
+    tape: Tape
+    shape: Shape
+    storage: Storage
+    strides: Shape
+    """Where only costs are asked for, sizes alone are known: there are none."""
+    offset: Number
+    """Where it begins in its storage, in elements."""
+    learns: bool
+    """Does it need a gradient?"""
+    once: bool = False
+    """Is it the same for all samples, made of weights alone?"""
+    raw: bool = False
+    """Is it the component's input, or made of that and of fixed numbers alone, so that no gradient goes beyond?"""
 
     @property
     def ndim(self) -> int:
@@ -275,8 +273,9 @@ class Symbolic:
     def _replaced(self, axis: int, sizes: Sequence[Number], steps: Sequence[Number], offset: Number = 0) -> Symbolic:
         """The same with other sizes and strides in the place of an axis."""
         shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
-        strides = (*self.strides[:axis], *steps, *self.strides[axis + 1 :])
-        return self.view_of(shape, strides, offset)
+        strides = (*self.strides[:axis], *steps, *self.strides[axis + 1 :]) if self.strides else ()
+        offset = self.offset + offset
+        return Symbolic(self.tape, shape, self.storage, strides, offset, self.learns, self.once, self.raw)
 
     def permute(self, *dims: int) -> Symbolic:
         shape, strides = ([sizes[dim] for dim in dims] if sizes else () for sizes in (self.shape, self.strides))

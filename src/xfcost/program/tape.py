@@ -102,8 +102,15 @@ class Tape(Operations):
     def input(self, *shape: Number, type_: Type = "model", learns: bool = True, raw: bool = True) -> Symbolic:
         """What comes into the component, (B, …)."""
         whole = (self.batch, *shape)
-        storage = self.storage(prod(whole), type_)
-        return Symbolic(self, whole, storage, learns=learns and self.gradients, raw=raw)
+        return self._tensor(whole, self.storage(prod(whole), type_), learns and self.gradients, raw=raw)
+
+    def _tensor(
+        self, shape: Shape, storage: Storage, learns: bool, once: bool = False, *, raw: bool = False
+    ) -> Symbolic:  # fmt: skip
+        """A tensor that lies in memory in the order of its axes."""
+        return Symbolic(
+            self, shape, storage, contiguous_strides(shape) if self.follows_memory else (), 0, learns, once, raw
+        )
 
     def storage(self, elements: Number, type_: Type = "model", origin: Origin | None = None) -> Storage:
         """New memory for so many elements."""
@@ -118,11 +125,11 @@ class Tape(Operations):
             self.note(shared=shared)
         elif learns:
             self.now.params += size
-        return Symbolic(self, shape, Storage(size, "model", None, True), None, 0, learns and self.gradients, True)
+        return self._tensor(shape, Storage(size, "model", None, True), learns and self.gradients, True)
 
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
-        return Symbolic(self, shape, Storage(prod(shape), type_, None, True), learns=False, once=True)
+        return self._tensor(shape, Storage(prod(shape), type_, None, True), False, True)
 
     def inputs(self, component: Component, place: Place) -> tuple[Symbolic, ...]:
         """What comes in, one token in a decode step; and the memory or an earlier stage's output, if it reads that."""
@@ -135,7 +142,7 @@ class Tape(Operations):
 
     def past(self, *shape: Number) -> Symbolic:
         """What earlier steps left, (B, …)."""
-        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=self.gradients)
+        return self._tensor(shape, Storage(prod(shape), held=True), self.gradients)
 
     def steps(self, count: Number) -> Iterator[int]:
         """The numbers of the steps of a loop; where only costs are asked for, one step stands for all of them."""
@@ -159,7 +166,7 @@ class Tape(Operations):
         learns = bool(learned) and type_ not in _WHOLE
         origin, raw = Origin(learned) if learns else None, raw and passes
         if not self.follows_memory:
-            return Symbolic(self, shape, Storage(0, type_, origin), None, 0, learns, once, raw)
+            return Symbolic(self, shape, Storage(0, type_, origin), (), 0, learns, once, raw)
         each = 1 if self._frees else self._alike  # of steps without gradients one is there at a time
         storage = self.storage(prod(shape) * each, type_, origin)
         storage.of_step = self._steps is not None
@@ -245,7 +252,7 @@ class Tape(Operations):
         return self.call(f"aten::{work}", (x,), shape, type_=type_)
 
     def arange(self, count: Number, like: Symbolic) -> Symbolic:
-        return Symbolic(self, (count,), self.storage(count, "int64"), learns=False, once=True)
+        return self._tensor((count,), self.storage(count, "int64"), False, True)
 
     def eq(self, x: Symbolic, y: Symbolic | float) -> Symbolic:
         shape = broadcast(x.shape, y.shape) if isinstance(y, Symbolic) else x.shape
@@ -273,7 +280,7 @@ class Tape(Operations):
 
     def later(self, x: Symbolic, past: Number = 0) -> Symbolic:
         """A mask that every pass makes."""
-        return Symbolic(self, x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
+        return self._tensor(x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), False, True)
 
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
         return self.save(self.call("aten::index", (table, index), (*index.shape, table.shape[-1])), index)
@@ -333,7 +340,7 @@ class Tape(Operations):
         return y
 
     def zeros(self, *shape: Number, like: Any = None, type_: Type = "model") -> Symbolic:
-        return Symbolic(self, shape, self.storage(prod(shape), type_), learns=False)
+        return self._tensor(shape, self.storage(prod(shape), type_), False)
 
     ones = zeros
 
