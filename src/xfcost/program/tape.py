@@ -11,6 +11,7 @@ from typing import Any, Final
 from weakref import ref
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Component, Place
@@ -592,20 +593,16 @@ class Tape(Operations):
             if origin not in reached:
                 reached.add(origin)
                 left += origin.of
-        changed: dict[str, dict[str, Any]] = defaultdict(dict)
         for path, gradients in self._gradients.items():
             # a decode step leaves more than its output
-            macs = sum(macs for origin, macs in gradients if origin in reached or self.decodes)
+            macs = sum([macs for origin, macs in gradients if origin in reached or self.decodes])
             if macs != 2 * self.rows[path].macs:  # of each product two, where a row does not say
-                changed[path]["backward_macs"] = macs
+                force_setattr(self.rows[path], "backward_macs", macs)
         for path, origin, entries in self._saved_matrices:
-            if origin.saved and (matrix := changed[path].get("matrix", self.rows[path].matrix)) is not None:
-                changed[path]["matrix"] = Matrix(
-                    matrix.entries, matrix.alive, matrix.saved + entries, matrix.statistics
-                )
-        for path, changes in changed.items():
-            if changes:
-                self.rows[path] = msgspec.structs.replace(self.rows[path], **changes)
+            row = self.rows[path]
+            if origin.saved and row.matrix is not None:
+                made, alive, saved, statistics = row.matrix
+                force_setattr(row, "matrix", Matrix(made, alive, saved + entries, statistics))
         return tuple(self.rows.values())
 
     def unused(self, name: str, leaf: Leaf, x: Any) -> None:
