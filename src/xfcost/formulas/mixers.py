@@ -17,7 +17,7 @@ from xfcost.formulas.component import (
     Number,
     PaddingNote,
     Place,
-    divisors_text,
+    check_divides,
     tag_of,
 )
 from xfcost.formulas.letters import lettered
@@ -120,11 +120,7 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if self.kv_heads is not None and self.heads % self.kv_heads:
-            raise ComponentError(
-                "kv_heads",
-                f"{self.heads} heads don't divide into {self.kv_heads} groups; it could be {divisors_text(self.heads)}",
-            )
+        check_divides("kv_heads", self.kv_heads or 1, self.heads, f"the {self.heads} heads")
         width = self.inner(place.dim) // self.heads
         if self.position == "rope" and width % 2:
             raise ComponentError(

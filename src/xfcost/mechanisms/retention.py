@@ -14,6 +14,7 @@ from xfcost.formulas.component import (
     Observed,
     Place,
     Width,
+    check_divides,
     check_heads,
 )
 from xfcost.formulas.letters import Letter
@@ -26,7 +27,7 @@ from xfcost.formulas.mixers import (
     state_note,
     static_weights,
 )
-from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.errors import ComponentError
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.chunks import chunk_scores
 from xfcost.program.functions import (
@@ -115,13 +116,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     def check(self, place: Place) -> None:
         super().check(place)
         check_heads(self.heads, None, place.dim)
-        if self.values(place.dim) % self.heads:
-            width = self.values(place.dim)
-            raise ComponentError(
-                "value_dim",
-                f"{self.heads} heads do not divide values of {width}; with {width} there could be "
-                f"{divisors_text(width)} heads",
-            )
+        values = self.values(place.dim)
+        check_divides("heads", self.heads, values, f"the width {values} of the values")
         if place.dim // self.heads % 2:
             raise ComponentError(
                 "heads",
