@@ -15,16 +15,7 @@ from math import prod
 from typing import Any, Final
 
 from xfcost.formulas.arithmetic import ceil_log2, common_divisor
-from xfcost.formulas.contractions import (
-    COMPLEX_MULTIPLY,
-    CONTRACTIONS,
-    LOOPS,
-    Costs,
-    Formula,
-    Quantities,
-    first,
-    is_tensor,
-)
+from xfcost.formulas.contractions import COMPLEX_MULTIPLY, CONTRACTIONS, LOOPS, Cost, Costs, Formula, first, is_tensor
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.units import Number
 
@@ -126,8 +117,8 @@ def _by_element(works: tuple[str, ...], counted: Callable[[tuple[Any, ...], Any]
         whole = counted(args, result)
         for one in (*args, first(result)):
             if is_tensor(one) and one.is_complex():
-                return None if of_complex is None else Quantities(flops=whole.numel() * of_complex)
-        return Quantities(flops=whole.numel() * each if is_tensor(whole) and whole.is_floating_point() else 0)
+                return None if of_complex is None else Cost(flops=whole.numel() * of_complex)
+        return Cost(flops=whole.numel() * each if is_tensor(whole) and whole.is_floating_point() else 0)
 
     return formula
 
@@ -146,7 +137,7 @@ def _per_pair(work: str) -> Formula:
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
         sizes = zip_longest(reversed(args[0].shape), reversed(args[1].shape), fillvalue=1)
         pairs = prod(b if a == 1 else a for a, b in sizes)
-        return Quantities(flops=pairs * FLOPS_PER_ELEMENT[work])
+        return Cost(flops=pairs * FLOPS_PER_ELEMENT[work])
 
     return formula
 
@@ -166,7 +157,7 @@ def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
 def _chosen(args: tuple[Any, ...], result: Any) -> Costs:
     """One comparison per input element; of two tensors, per output element."""
     two_tensors = len(args) > 1 and is_tensor(args[1])
-    return Quantities(comparisons=(result if two_tensors else args[0]).numel())
+    return Cost(comparisons=(result if two_tensors else args[0]).numel())
 
 
 def _sorted(args: tuple[Any, ...], result: Any) -> Costs:
@@ -176,7 +167,7 @@ def _sorted(args: tuple[Any, ...], result: Any) -> Costs:
 
 
 def _lists(x: Any, axis: int) -> Costs:
-    return Quantities(comparisons=x.numel() * ceil_log2(x.shape[axis]) if x.ndim else 0)
+    return Cost(comparisons=x.numel() * ceil_log2(x.shape[axis]) if x.ndim else 0)
 
 
 def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
@@ -194,14 +185,14 @@ def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
                 entering *= n + p - common_divisor(n, p)
         else:
             entering = output.numel() * (prod(args[1]) if len(args[1]) == rank else args[1][0] ** rank)
-        return Quantities(flops=entering * FLOPS_PER_ELEMENT["mean"]) if mean else Quantities(comparisons=entering)
+        return Cost(flops=entering * FLOPS_PER_ELEMENT["mean"]) if mean else Cost(comparisons=entering)
 
     return formula
 
 
 def _interpolated(neighbours: int) -> Formula:
     """A weighted sum of so many elements of the input per element of the output."""
-    return lambda args, result: Quantities(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
+    return lambda args, result: Cost(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
 
 
 _NEAREST, _BICUBIC = 1, 2
@@ -217,7 +208,7 @@ def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
         return _moved(args, result)
     neighbours = (4 if mode == _BICUBIC else 2) ** points.shape[-1]
     weights = prod(points.shape[:-1]) * FLOPS_PER_ELEMENT["sampling_weight"]
-    return Quantities(flops=neighbours * (result.numel() * FLOPS_PER_ELEMENT["interpolate"] + weights))
+    return Cost(flops=neighbours * (result.numel() * FLOPS_PER_ELEMENT["interpolate"] + weights))
 
 
 # ── movement of data ──
@@ -225,19 +216,19 @@ def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
 
 def _moved(args: tuple[Any, ...], result: Any) -> Costs:
     """The number of floating-point elements written."""
-    return Quantities(moved=first(result).numel() if is_float(first(result)) else 0)
+    return Cost(moved=first(result).numel() if is_float(first(result)) else 0)
 
 
 def _scattered(args: tuple[Any, ...], result: Any) -> Costs:
     """Writing into a tensor moves the elements of the source."""
     floats = [arg for arg in args if is_float(arg)]
-    return Quantities(moved=floats[-1].numel() if floats else 0)
+    return Cost(moved=floats[-1].numel() if floats else 0)
 
 
 def _scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
     """The same, and an addition per element."""
     moved = _scattered(args, result)["moved"]
-    return Quantities(moved=moved, flops=moved * FLOPS_PER_ELEMENT["add"])
+    return Cost(moved=moved, flops=moved * FLOPS_PER_ELEMENT["add"])
 
 
 def _index_put(args: tuple[Any, ...], result: Any) -> Costs:
@@ -254,10 +245,10 @@ def _embedding_bag(args: tuple[Any, ...], result: Any) -> Costs:
     elements = args[1].numel() * args[0].shape[-1]
     mode = args[4] if len(args) > 4 else 0  # noqa: PLR2004
     if mode == _MAX:
-        return Quantities(moved=elements, comparisons=elements)
+        return Cost(moved=elements, comparisons=elements)
     weighted = len(args) > 6 and args[6] is not None  # noqa: PLR2004
     work = FLOPS_PER_ELEMENT["mean" if mode == _MEAN else "sum"] + (FLOPS_PER_ELEMENT["multiply"] if weighted else 0)
-    return Quantities(moved=elements, flops=elements * work)
+    return Cost(moved=elements, flops=elements * work)
 
 
 # ── Fourier transforms: of complex numbers 5·⌈log₂ n⌉ FLOPs each, of n real ones as much as of n/2 complex ──
@@ -266,12 +257,12 @@ def _embedding_bag(args: tuple[Any, ...], result: Any) -> Costs:
 def _to_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
     """(x, axes, …): real along the last axis, complex along the others."""
     x, (*others, last) = args[0], args[1]
-    return Quantities(flops=x.numel() * _fourier(x, [last]) // 2 + result.numel() * _fourier(result, others))
+    return Cost(flops=x.numel() * _fourier(x, [last]) // 2 + result.numel() * _fourier(result, others))
 
 
 def _from_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
     x, (*others, last) = args[0], args[1]
-    return Quantities(flops=result.numel() * _fourier(result, [last]) // 2 + x.numel() * _fourier(x, others))
+    return Cost(flops=result.numel() * _fourier(result, [last]) // 2 + x.numel() * _fourier(x, others))
 
 
 def _fourier(x: Any, axes: Sequence[int]) -> Number:
@@ -289,7 +280,7 @@ def _real_fourier(args: tuple[Any, ...], result: Any, *, inverse: bool = False) 
         n = real.shape[axis]
     elif not isinstance(n, int):
         n = 2 * (result.shape[axis] - 1)
-    return Quantities(flops=real.numel() // real.shape[axis] * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
+    return Cost(flops=real.numel() // real.shape[axis] * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
 
 
 # ── the table ──
@@ -309,7 +300,7 @@ _OTHERS: Final[dict[Formula, str]] = {
     index_reduce_""",
     _index_put: "index_put index_put_ _index_put_impl_",
     # each input element is written at its index
-    lambda args, result: Quantities(moved=args[0].numel()): "max_unpool2d max_unpool3d",
+    lambda args, result: Cost(moved=args[0].numel()): "max_unpool2d max_unpool3d",
     lambda args, result: _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result): "gelu gelu_",
     # one comparison per given bound
     lambda args, result: _per_output(*["clamp"] * sum(bound is not None for bound in args[1:3]))(args, result): (
@@ -317,7 +308,7 @@ _OTHERS: Final[dict[Formula, str]] = {
     ),
     _batch_norm: "batch_norm instance_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit",
     # (x, p, training): in training it scales and shifts what remains, to keep its mean and variance
-    lambda args, result: _per_output("affine")(args, result) if args[2] else Quantities(): (
+    lambda args, result: _per_output("affine")(args, result) if args[2] else Cost(): (
         "alpha_dropout alpha_dropout_ feature_alpha_dropout"
     ),
     _per_pair("cosine_similarity"): "cosine_similarity",
@@ -336,15 +327,15 @@ _OTHERS: Final[dict[Formula, str]] = {
     _sampled: "grid_sampler grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler",
     _embedding_bag: "embedding_bag _embedding_bag _embedding_bag_forward_only",
     # (table (V, d), indices, …): the length of every row that is looked up
-    lambda args, result: Quantities(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"]): (
+    lambda args, result: Cost(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"]): (
         "embedding_renorm_"
     ),
     # (log probabilities, targets, …): one number per target, and their mean
-    lambda args, result: Quantities(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"]): (
+    lambda args, result: Cost(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"]): (
         "nll_loss_forward nll_loss2d_forward"
     ),
     # (x, axes, …): a complex transform along each axis
-    lambda args, result: Quantities(flops=args[0].numel() * _fourier(args[0], args[1])): "_fft_c2c",
+    lambda args, result: Cost(flops=args[0].numel() * _fourier(args[0], args[1])): "_fft_c2c",
     _to_spectrum: "_fft_r2c",
     _from_spectrum: "_fft_c2r",
     _real_fourier: "fft_rfft",

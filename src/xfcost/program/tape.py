@@ -103,15 +103,14 @@ class Tape(Operations):
     def input(self, *shape: Number, type_: Type = "model", learns: bool = True, raw: bool = True) -> Symbolic:
         """What comes into the component, (B, …)."""
         whole = (self.batch, *shape)
-        return self._tensor(whole, self.storage(prod(whole), type_), learns and self.gradients, raw=raw)
+        return self._tensor(whole, self.storage(prod(whole), type_), learns=learns and self.gradients, raw=raw)
 
     def _tensor(
-        self, shape: Shape, storage: Storage, learns: bool, once: bool = False, *, raw: bool = False
+        self, shape: Shape, storage: Storage, *, learns: bool, once: bool = False, raw: bool = False
     ) -> Symbolic:  # fmt: skip
         """A tensor that lies in memory in the order of its axes."""
-        return Symbolic(
-            self, shape, storage, contiguous_strides(shape) if self.follows_memory else (), 0, learns, once, raw
-        )
+        strides = contiguous_strides(shape) if self.follows_memory else ()
+        return Symbolic(self, shape, storage, strides, 0, learns, once, raw)
 
     def storage(self, elements: Number, type_: Type = "model", origin: Origin | None = None) -> Storage:
         """New memory for so many elements."""
@@ -126,11 +125,11 @@ class Tape(Operations):
             self.note(shared=shared)
         elif learns:
             self.now.params += size
-        return self._tensor(shape, Storage(size, "model", None, True), learns and self.gradients, True)
+        return self._tensor(shape, Storage(size, held=True), learns=learns and self.gradients, once=True)
 
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
-        return self._tensor(shape, Storage(prod(shape), type_, None, True), False, True)
+        return self._tensor(shape, Storage(prod(shape), type_, held=True), learns=False, once=True)
 
     def inputs(self, component: Component, place: Place) -> tuple[Symbolic, ...]:
         """What comes in, one token in a decode step; and the memory or an earlier stage's output, if it reads that."""
@@ -143,7 +142,7 @@ class Tape(Operations):
 
     def past(self, *shape: Number) -> Symbolic:
         """What earlier steps left, (B, …)."""
-        return self._tensor(shape, Storage(prod(shape), held=True), self.gradients)
+        return self._tensor(shape, Storage(prod(shape), held=True), learns=self.gradients)
 
     def steps(self, count: Number) -> Iterator[int]:
         """The numbers of the steps of a loop; where only costs are asked for, one step stands for all of them."""
@@ -253,7 +252,7 @@ class Tape(Operations):
         return self.call(f"aten::{work}", (x,), shape, type_=type_)
 
     def arange(self, count: Number, like: Symbolic) -> Symbolic:
-        return self._tensor((count,), self.storage(count, "int64"), False, True)
+        return self._tensor((count,), self.storage(count, "int64"), learns=False, once=True)
 
     def eq(self, x: Symbolic, y: Symbolic | float) -> Symbolic:
         shape = broadcast(x.shape, y.shape) if isinstance(y, Symbolic) else x.shape
@@ -281,7 +280,7 @@ class Tape(Operations):
 
     def later(self, x: Symbolic, past: Number = 0) -> Symbolic:
         """A mask that every pass makes."""
-        return self._tensor(x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), False, True)
+        return self._tensor(x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
         return self.save(self.call("aten::index", (table, index), (*index.shape, table.shape[-1])), index)
@@ -341,7 +340,7 @@ class Tape(Operations):
         return y
 
     def zeros(self, *shape: Number, like: Any = None, type_: Type = "model") -> Symbolic:
-        return self._tensor(shape, self.storage(prod(shape), type_), False)
+        return self._tensor(shape, self.storage(prod(shape), type_), learns=False)
 
     ones = zeros
 
