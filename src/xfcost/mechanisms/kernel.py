@@ -7,22 +7,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.formulas.component import (
-    ComponentError,
-    Length,
-    Letter,
-    Number,
-    Observed,
-    PaddingNote,
-    Place,
-)
-from xfcost.formulas.mixers import (
-    CausalMixer,
-    ChunkedMixer,
-    chunk_mixing,
-    global_mixing,
-    static_weights,
-)
+from xfcost.formulas.component import ComponentError, Length, Letter, Number, Observed, PaddingNote, Place
+from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, chunk_mixing, global_mixing, static_weights
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.chunks import chunk_scores
 from xfcost.program.functions import added, joined, multiplied, padded, product, scores, state_of

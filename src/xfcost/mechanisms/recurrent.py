@@ -7,17 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.component import (
-    ComponentError,
-    Grid,
-    Mixer,
-    Number,
-    Observed,
-    Place,
-    Sources,
-    Width,
-    tag_of,
-)
+from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Observed, Place, Sources, Width, tag_of
 from xfcost.formulas.mixers import global_mixing, state_note
 from xfcost.program.functions import added, beside, joined, mean, multiplied, product
 from xfcost.program.leaves import Weight, Worked

@@ -6,17 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.component import (
-    Grid,
-    Heads,
-    Length,
-    Number,
-    Observed,
-    Place,
-    Width,
-    check_divides,
-    check_heads,
-)
+from xfcost.formulas.component import Grid, Heads, Length, Number, Observed, Place, Width, check_divides, check_heads
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.mixers import (
     AlwaysCausalMixer,
@@ -30,16 +20,7 @@ from xfcost.formulas.mixers import (
 from xfcost.ledger.errors import ComponentError
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.chunks import chunk_scores
-from xfcost.program.functions import (
-    added,
-    looped,
-    minus_exp,
-    multiplied,
-    padded,
-    product,
-    state_of,
-    swish_gated,
-)
+from xfcost.program.functions import added, looped, minus_exp, multiplied, padded, product, state_of, swish_gated
 from xfcost.program.leaves import Rotary, Weight, Worked
 from xfcost.program.loops import NOTHING_SEEN, retention_step, wkv_step
 from xfcost.program.operations import Functions, Operations
