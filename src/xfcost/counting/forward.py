@@ -160,8 +160,8 @@ def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | Non
 
 def _with_kernels(row: Operation) -> Operation:
     """A row beside windows, whose side is W: that of its kernel is K."""
-    texts = {name: text.replace("W", "K") for name in ("order", "reads") if (text := getattr(row, name)) is not None}
-    return msgspec.structs.replace(row, **texts)
+    texts = {name: text.replace("W", "K") for name in ("order", "reads") if "W" in (text := getattr(row, name) or "")}
+    return msgspec.structs.replace(row, **texts) if texts else row
 
 
 def batched(row: Operation, batch: int) -> Operation:

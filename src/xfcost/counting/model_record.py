@@ -39,7 +39,7 @@ class _TensorState(NamedTuple):
         """One like it."""
         storage = tape.storage(self.elements, self.type)
         storage.saved = self.saved
-        return Symbolic(tape, self.shape, storage, self.strides, offset=self.offset, learns=self.learns, once=self.once)
+        return Symbolic(tape, self.shape, storage, self.strides, self.offset, self.learns, self.once)
 
 
 def _state(x: Symbolic, *, held: bool = False) -> _TensorState:

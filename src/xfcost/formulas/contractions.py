@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Final, TypeGuard
 
@@ -16,6 +16,15 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.units import Number
 
 Costs = Counter[str]
+
+
+class Cost(Costs):
+    """Costs of one call, made without the loops of `Counter`, which would take as long as the formula."""
+
+    def __init__(self, quantities: Mapping[str, Number] | None = None, /, **more: Number) -> None:
+        dict.__init__(self, quantities or {}, **more)
+
+
 # (positional arguments, result) -> costs; None where the convention has none
 Formula = Callable[[tuple[Any, ...], Any], Costs | None]
 
@@ -65,8 +74,8 @@ def contraction(result: Any, macs: Number, sums: Number = 0, others: Number = 0,
     """Multiply-accumulates, FLOPs of sums and of other work too, and more quantities. Complex: a product 6, a sum 2."""
     output = first(result)
     if is_tensor(output) and output.is_complex():
-        return Counter(macs=macs, flops=(COMPLEX_MULTIPLY + 2 * ADD) * macs + 2 * sums + others, **quantities)
-    return Counter(macs=macs, flops=2 * macs + sums + others, **quantities)
+        return Cost(macs=macs, flops=(COMPLEX_MULTIPLY + 2 * ADD) * macs + 2 * sums + others, **quantities)
+    return Cost(macs=macs, flops=2 * macs + sums + others, **quantities)
 
 
 def _products(operand: int, term: int = -1) -> Formula:
@@ -226,7 +235,7 @@ CONTRACTIONS: Final[dict[Formula, str]] = {
     _products(0, term=4): "_scaled_mm",
     _added_products: "addbmm addbmm_",
     _trilinear: "_trilinear",
-    lambda args, result: Counter(flops=result.numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["distance"]): (
+    lambda args, result: Cost(flops=result.numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["distance"]): (
         "_cdist_forward"
     ),
     _euclidean: "_euclidean_dist",
@@ -251,10 +260,10 @@ LOOPS: Final[dict[Formula, str]] = {
     _recurrence(FLOPS_PER_ELEMENT["lstm"]): "lstm",
     _selective_scan: "selective_scan",
     # k (…, N, d): per channel and step its work and two maxima
-    lambda args, result: Counter(
+    lambda args, result: Cost(
         flops=args[0].numel() * FLOPS_PER_ELEMENT["wkv"], comparisons=2 * args[0].numel(), moved=args[0].numel()
     ): "wkv",
     _retention: "retention",
     # (…, C, numbers): C steps of a decay and a sum per element; the states are written out
-    lambda args, result: Counter(flops=args[0].numel() * (MULTIPLY + ADD), moved=args[0].numel()): "decayed_sums",
+    lambda args, result: Cost(flops=args[0].numel() * (MULTIPLY + ADD), moved=args[0].numel()): "decayed_sums",
 }

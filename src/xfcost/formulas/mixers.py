@@ -17,7 +17,7 @@ from xfcost.formulas.component import (
     Number,
     PaddingNote,
     Place,
-    divisors_text,
+    check_divides,
     tag_of,
 )
 from xfcost.formulas.letters import lettered
@@ -120,11 +120,7 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if self.kv_heads is not None and self.heads % self.kv_heads:
-            raise ComponentError(
-                "kv_heads",
-                f"{self.heads} heads don't divide into {self.kv_heads} groups; it could be {divisors_text(self.heads)}",
-            )
+        check_divides("kv_heads", self.kv_heads or 1, self.heads, f"the {self.heads} heads")
         width = self.inner(place.dim) // self.heads
         if self.position == "rope" and width % 2:
             raise ComponentError(
@@ -206,6 +202,12 @@ def padding_of_chunks(tokens: Number, chunks: Number, size: Number) -> Iterator[
             f"{tokens:,} tokens padded to {chunks:,} chunks of {size}: "
             f"{more:,} padding tokens are computed, and counted"
         )
+
+
+def state_note(numbers: Number, steps: Number = 1, among: str = "") -> str:
+    """The note on a state of so many numbers, and on steps of which each waits for the one before."""
+    waiting = f"{steps:,} sequential steps; " if steps != 1 else ""
+    return f"{waiting}token by token, what was read is carried in a state of {numbers:,} numbers{among}, whatever N is"
 
 
 # Facts of rows that many mechanisms state ─────────────────────────────────────────────────────────────────────────────

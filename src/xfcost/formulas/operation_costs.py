@@ -8,15 +8,14 @@ another where the dispatcher sees it (`_softmax`); both names stand here, in one
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from math import prod
 from typing import Any, Final
 
 from xfcost.formulas.arithmetic import ceil_log2, common_divisor
-from xfcost.formulas.contractions import COMPLEX_MULTIPLY, CONTRACTIONS, LOOPS, Costs, Formula, first, is_tensor
+from xfcost.formulas.contractions import COMPLEX_MULTIPLY, CONTRACTIONS, LOOPS, Cost, Costs, Formula, first, is_tensor
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.units import Number
 
@@ -109,21 +108,27 @@ _OF_COMPLEX: Final = {work: 2 * FLOPS_PER_ELEMENT[work] for work in ("add", "sum
 _OF_COMPLEX["multiply"] = COMPLEX_MULTIPLY
 
 
-def _worked(works: tuple[str, ...], counted: Any, args: tuple[Any, ...], result: Any) -> Costs | None:
-    """Works per element of `counted`; none for whole numbers, None for unknown works of complex ones."""
-    if any(is_tensor(one) and one.is_complex() for one in (*args, first(result))):
-        if not _OF_COMPLEX.keys() >= {*works}:
-            return None
-        return Counter(flops=counted.numel() * sum(_OF_COMPLEX[work] for work in works))
-    return Counter(flops=counted.numel() * sum(FLOPS_PER_ELEMENT[work] for work in works) if is_float(counted) else 0)
+def _by_element(works: tuple[str, ...], counted: Callable[[tuple[Any, ...], Any], Any]) -> Formula:
+    """Works per element of what is `counted`; none for whole numbers, None for unknown works of complex ones."""
+    each = sum(FLOPS_PER_ELEMENT[work] for work in works)
+    of_complex = sum(_OF_COMPLEX[work] for work in works) if _OF_COMPLEX.keys() >= {*works} else None
+
+    def formula(args: tuple[Any, ...], result: Any) -> Costs | None:
+        whole = counted(args, result)
+        for one in (*args, first(result)):
+            if is_tensor(one) and one.is_complex():
+                return None if of_complex is None else Cost(flops=whole.numel() * of_complex)
+        return Cost(flops=whole.numel() * each if is_tensor(whole) and whole.is_floating_point() else 0)
+
+    return formula
 
 
 def _per_output(*works: str) -> Formula:
-    return lambda args, result: _worked(works, first(result), args, result)
+    return _by_element(works, lambda args, result: first(result))
 
 
 def _per_input(*works: str) -> Formula:
-    return lambda args, result: _worked(works, args[0], args, result)
+    return _by_element(works, lambda args, result: args[0])
 
 
 def _per_pair(work: str) -> Formula:
@@ -132,7 +137,7 @@ def _per_pair(work: str) -> Formula:
     def formula(args: tuple[Any, ...], result: Any) -> Costs:
         sizes = zip_longest(reversed(args[0].shape), reversed(args[1].shape), fillvalue=1)
         pairs = prod(b if a == 1 else a for a, b in sizes)
-        return Counter(flops=pairs * FLOPS_PER_ELEMENT[work])
+        return Cost(flops=pairs * FLOPS_PER_ELEMENT[work])
 
     return formula
 
@@ -152,7 +157,7 @@ def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
 def _chosen(args: tuple[Any, ...], result: Any) -> Costs:
     """One comparison per input element; of two tensors, per output element."""
     two_tensors = len(args) > 1 and is_tensor(args[1])
-    return Counter(comparisons=(result if two_tensors else args[0]).numel())
+    return Cost(comparisons=(result if two_tensors else args[0]).numel())
 
 
 def _sorted(args: tuple[Any, ...], result: Any) -> Costs:
@@ -162,7 +167,7 @@ def _sorted(args: tuple[Any, ...], result: Any) -> Costs:
 
 
 def _lists(x: Any, axis: int) -> Costs:
-    return Counter(comparisons=x.numel() * ceil_log2(x.shape[axis]) if x.ndim else 0)
+    return Cost(comparisons=x.numel() * ceil_log2(x.shape[axis]) if x.ndim else 0)
 
 
 def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
@@ -180,14 +185,14 @@ def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
                 entering *= n + p - common_divisor(n, p)
         else:
             entering = output.numel() * (prod(args[1]) if len(args[1]) == rank else args[1][0] ** rank)
-        return Counter(flops=entering * FLOPS_PER_ELEMENT["mean"]) if mean else Counter(comparisons=entering)
+        return Cost(flops=entering * FLOPS_PER_ELEMENT["mean"]) if mean else Cost(comparisons=entering)
 
     return formula
 
 
 def _interpolated(neighbours: int) -> Formula:
     """A weighted sum of so many elements of the input per element of the output."""
-    return lambda args, result: Counter(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
+    return lambda args, result: Cost(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
 
 
 _NEAREST, _BICUBIC = 1, 2
@@ -203,7 +208,7 @@ def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
         return _moved(args, result)
     neighbours = (4 if mode == _BICUBIC else 2) ** points.shape[-1]
     weights = prod(points.shape[:-1]) * FLOPS_PER_ELEMENT["sampling_weight"]
-    return Counter(flops=neighbours * (result.numel() * FLOPS_PER_ELEMENT["interpolate"] + weights))
+    return Cost(flops=neighbours * (result.numel() * FLOPS_PER_ELEMENT["interpolate"] + weights))
 
 
 # ── movement of data ──
@@ -211,19 +216,19 @@ def _sampled(args: tuple[Any, ...], result: Any) -> Costs:
 
 def _moved(args: tuple[Any, ...], result: Any) -> Costs:
     """The number of floating-point elements written."""
-    return Counter(moved=first(result).numel() if is_float(first(result)) else 0)
+    return Cost(moved=first(result).numel() if is_float(first(result)) else 0)
 
 
 def _scattered(args: tuple[Any, ...], result: Any) -> Costs:
     """Writing into a tensor moves the elements of the source."""
     floats = [arg for arg in args if is_float(arg)]
-    return Counter(moved=floats[-1].numel() if floats else 0)
+    return Cost(moved=floats[-1].numel() if floats else 0)
 
 
 def _scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
     """The same, and an addition per element."""
     moved = _scattered(args, result)["moved"]
-    return Counter(moved=moved, flops=moved * FLOPS_PER_ELEMENT["add"])
+    return Cost(moved=moved, flops=moved * FLOPS_PER_ELEMENT["add"])
 
 
 def _index_put(args: tuple[Any, ...], result: Any) -> Costs:
@@ -240,10 +245,10 @@ def _embedding_bag(args: tuple[Any, ...], result: Any) -> Costs:
     elements = args[1].numel() * args[0].shape[-1]
     mode = args[4] if len(args) > 4 else 0  # noqa: PLR2004
     if mode == _MAX:
-        return Counter(moved=elements, comparisons=elements)
+        return Cost(moved=elements, comparisons=elements)
     weighted = len(args) > 6 and args[6] is not None  # noqa: PLR2004
     work = FLOPS_PER_ELEMENT["mean" if mode == _MEAN else "sum"] + (FLOPS_PER_ELEMENT["multiply"] if weighted else 0)
-    return Counter(moved=elements, flops=elements * work)
+    return Cost(moved=elements, flops=elements * work)
 
 
 # ── Fourier transforms: of complex numbers 5·⌈log₂ n⌉ FLOPs each, of n real ones as much as of n/2 complex ──
@@ -252,12 +257,12 @@ def _embedding_bag(args: tuple[Any, ...], result: Any) -> Costs:
 def _to_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
     """(x, axes, …): real along the last axis, complex along the others."""
     x, (*others, last) = args[0], args[1]
-    return Counter(flops=x.numel() * _fourier(x, [last]) // 2 + result.numel() * _fourier(result, others))
+    return Cost(flops=x.numel() * _fourier(x, [last]) // 2 + result.numel() * _fourier(result, others))
 
 
 def _from_spectrum(args: tuple[Any, ...], result: Any) -> Costs:
     x, (*others, last) = args[0], args[1]
-    return Counter(flops=result.numel() * _fourier(result, [last]) // 2 + x.numel() * _fourier(x, others))
+    return Cost(flops=result.numel() * _fourier(result, [last]) // 2 + x.numel() * _fourier(x, others))
 
 
 def _fourier(x: Any, axes: Sequence[int]) -> Number:
@@ -275,7 +280,7 @@ def _real_fourier(args: tuple[Any, ...], result: Any, *, inverse: bool = False) 
         n = real.shape[axis]
     elif not isinstance(n, int):
         n = 2 * (result.shape[axis] - 1)
-    return Counter(flops=real.numel() // real.shape[axis] * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
+    return Cost(flops=real.numel() // real.shape[axis] * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
 
 
 # ── the table ──
@@ -295,7 +300,7 @@ _OTHERS: Final[dict[Formula, str]] = {
     index_reduce_""",
     _index_put: "index_put index_put_ _index_put_impl_",
     # each input element is written at its index
-    lambda args, result: Counter(moved=args[0].numel()): "max_unpool2d max_unpool3d",
+    lambda args, result: Cost(moved=args[0].numel()): "max_unpool2d max_unpool3d",
     lambda args, result: _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result): "gelu gelu_",
     # one comparison per given bound
     lambda args, result: _per_output(*["clamp"] * sum(bound is not None for bound in args[1:3]))(args, result): (
@@ -303,7 +308,7 @@ _OTHERS: Final[dict[Formula, str]] = {
     ),
     _batch_norm: "batch_norm instance_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit",
     # (x, p, training): in training it scales and shifts what remains, to keep its mean and variance
-    lambda args, result: _per_output("affine")(args, result) if args[2] else Counter(): (
+    lambda args, result: _per_output("affine")(args, result) if args[2] else Cost(): (
         "alpha_dropout alpha_dropout_ feature_alpha_dropout"
     ),
     _per_pair("cosine_similarity"): "cosine_similarity",
@@ -322,15 +327,15 @@ _OTHERS: Final[dict[Formula, str]] = {
     _sampled: "grid_sampler grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler",
     _embedding_bag: "embedding_bag _embedding_bag _embedding_bag_forward_only",
     # (table (V, d), indices, …): the length of every row that is looked up
-    lambda args, result: Counter(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"]): (
+    lambda args, result: Cost(flops=args[1].numel() * args[0].shape[-1] * FLOPS_PER_ELEMENT["norm"]): (
         "embedding_renorm_"
     ),
     # (log probabilities, targets, …): one number per target, and their mean
-    lambda args, result: Counter(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"]): (
+    lambda args, result: Cost(moved=args[1].numel(), flops=args[1].numel() * FLOPS_PER_ELEMENT["mean"]): (
         "nll_loss_forward nll_loss2d_forward"
     ),
     # (x, axes, …): a complex transform along each axis
-    lambda args, result: Counter(flops=args[0].numel() * _fourier(args[0], args[1])): "_fft_c2c",
+    lambda args, result: Cost(flops=args[0].numel() * _fourier(args[0], args[1])): "_fft_c2c",
     _to_spectrum: "_fft_r2c",
     _from_spectrum: "_fft_c2r",
     _real_fourier: "fft_rfft",

@@ -16,7 +16,7 @@ from xfcost.formulas.component import (
     PerToken,
     Place,
     Width,
-    divisors_text,
+    check_divides,
 )
 from xfcost.layers.feed_forward import Geglu, Mlp, Swiglu
 from xfcost.ledger.accounts import WeightsRead
@@ -145,12 +145,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             self._check_groups(self.groups)
 
     def _check_groups(self, groups: Groups) -> None:
-        if self.experts % groups.count:
-            raise ComponentError(
-                "groups",
-                f"{self.experts} experts don't divide into {groups.count} groups; `count` could be "
-                f"{divisors_text(self.experts)}",
-            )
+        check_divides("groups", groups.count, self.experts, f"the {self.experts} experts")
         if groups.active > groups.count:
             raise ComponentError(
                 "groups", f"{groups.active} of {groups.count} groups can't be active; at most all of them"

@@ -129,8 +129,11 @@ def costs_by_module(parts: Iterable[tuple[str, Mapping[str, Number]]]) -> dict[s
     """The sums of costs, each with its module."""
     found: dict[str, Counter[str]] = {}
     for module, costs in parts:
+        sums = found.get(module)
+        if sums is None:
+            sums = found[module] = Counter()
         for quantity, amount in costs.items():
-            found.setdefault(module, Counter())[quantity] += amount
+            sums[quantity] = sums.get(quantity, 0) + amount
     return found
 
 

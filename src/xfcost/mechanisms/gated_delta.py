@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import (
-    Grid,
-    Heads,
-    Length,
-    Letter,
-    Number,
-    Observed,
-    Place,
-    Side,
-    Width,
-    check_divides,
-    check_heads,
-)
-from xfcost.formulas.mixers import (
-    AlwaysCausalMixer,
-    chunk_mixing,
-    global_mixing,
-    padding_of_chunks,
-    pairs_in_chunks,
-    static_weights,
-)
-from xfcost.mechanisms.mamba import decays, faded, reached, running_sums
-from xfcost.program.convolution import causal_depthwise
-from xfcost.program.functions import (
-    added,
-    in_chunks,
-    minus_exp,
-    multiplied,
-    out_of_chunks,
-    padded,
-    product,
-    repeated_heads,
-    scores,
-    swish_gated,
-)  # fmt: skip
-from xfcost.program.leaves import Weight, Worked
+from xfcost.formulas.component import Heads, Letter, Number, Observed, Place, Width, check_divides, check_heads
+from xfcost.formulas.mixers import chunk_mixing, global_mixing, static_weights
+from xfcost.program.chunks import StateMixer, chunk_scores, decay_rate, decays, faded, reached, running_sums, step_bias
+from xfcost.program.functions import added, in_chunks, multiplied, out_of_chunks, product, repeated_heads, swish_gated
+from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
 
 
-class GatedDelta(AlwaysCausalMixer, frozen=True, kw_only=True, tag="gated_delta"):
+class GatedDelta(StateMixer, frozen=True, kw_only=True, tag="gated_delta"):
     """Gated DeltaNet (Yang et al. 2024, §3, equation 10; the block of §3.4), causal by its nature.
 
     S_t = α_t (I - β_t k_t k_tᵀ) S_{t-1} + β_t k_t v_tᵀ, y_t = S_tᵀ q_t: what k_t recalls is replaced by v_t.
@@ -71,11 +39,9 @@ class GatedDelta(AlwaysCausalMixer, frozen=True, kw_only=True, tag="gated_delta"
     """
 
     short_name = "Gated DeltaNet"
-    decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "in_proj": "Projections to q, k, v, z",
         "gates_proj": "Projections to β, α",
-        "act": "Swish",
         "rates": "Decay log α",
         "write": "Sigmoid β",
         "sums": "Sums of log α in a chunk",
@@ -105,10 +71,6 @@ class GatedDelta(AlwaysCausalMixer, frozen=True, kw_only=True, tag="gated_delta"
     """Width d_k of a head's queries and keys; d/h by default."""
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_v of a head's values; d_k by default."""
-    conv: Annotated[Side, Letter("W")] = 4
-    """Kernel size W of the causal depthwise convolution, in tokens."""
-    chunk: Annotated[Length, Letter("b")] = 64
-    """Tokens Q of a chunk."""
 
     def widths(self, width: Number) -> tuple[Number, Number, Number]:
         """h_k, d_k, d_v."""
@@ -121,79 +83,59 @@ class GatedDelta(AlwaysCausalMixer, frozen=True, kw_only=True, tag="gated_delta"
         check_heads(self.heads, self.head_dim, place.dim)
         check_divides("key_heads", self.widths(place.dim)[0], self.heads, f"the {self.heads} heads")
 
-    def chunks(self, grid: Grid) -> Number:
-        """P'/Q."""
-        return ceil_div(grid.total, self.chunk)
+    def carried(self, width: Number) -> tuple[Number, Number]:
+        key_heads, wide, value = self.widths(width)
+        return self.heads * wide * value, 2 * key_heads * wide + self.heads * value
 
     def observed(self, place: Place) -> Observed:
         # the state before a chunk excludes the chunk itself, and a chunk's sum is at its last token
         return Observed(unread={"carry": self.chunk, "fade": self.chunk - 2})
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        h, tokens = self.heads, 1 if t.decodes else place.grid.total
-        key_heads, wide, value = self.widths(place.dim)
+        h, (key_heads, wide, value) = self.heads, self.widths(place.dim)
         keys, values = key_heads * wide, h * value
         qkv, z = t.linear("in_proj", x, 2 * keys + 2 * values, bias=False).split((2 * keys + values, values), -1)
         write, rate = t.linear("gates_proj", x, 2 * h, bias=False).chunk(2, -1)
-        qkv = t.act("act", causal_depthwise(t, qkv, self.conv, bias=False), "silu")
-        logs = Weight((h,), Worked("recurrence:log_range", {"shape": (h,)}), "log")
-        biases = Weight((h,), Worked("recurrence:step_biases", {"heads": h}), "bias")
-        rate = t.leaf("rates", log_decay, rate, t.leaf("decay", minus_exp, weights=(logs,)), weights=(biases,))
-        write, sizes = t.act("write", write, "sigmoid"), (1, 1)
-        if not t.decodes:
-            sizes = self.chunks(place.grid), self.chunk
-            after = {"after": sizes[0] * sizes[1] - tokens}
-            qkv, write, rate = (t.leaf("pad", padded, part, options=after) for part in (qkv, write, rate))
+        qkv = self.convolved(t, qkv, bias=False)
+        rate = t.leaf("rates", log_decay, rate, decay_rate(t, h), weights=(step_bias(h),))
+        sizes, (qkv, write, rate) = self.cut(t, place, qkv, t.act("write", write, "sigmoid"), rate)
         q, k, v = qkv.split((keys, keys, values), -1)
         q, k = (t.leaf("normalize", of_length_one, in_chunks(part, key_heads, sizes)) for part in (q, k))
         q = t.leaf("scale", multiplied, q, options={"factor": float(wide) ** -0.5}, symbol="")
         q, k = (repeated_heads(part, h // key_heads) for part in (q, k))
         parts = (q, k, *(in_chunks(part, h, sizes) for part in (v, write, rate)))
-        y = out_of_chunks((self._step if t.decodes else self._chunked)(t, parts, place.grid), tokens)
+        y = out_of_chunks((self._step if t.decodes else self._chunked)(t, parts, place.grid.total), x.shape[1])
         y = t.leaf("norm", head_norm, y, weights=(Weight((value,), "ones"),)).flatten(2)
         return t.linear("out_proj", t.leaf("gate", swish_gated, y, z), place.dim, bias=False)
 
-    def _chunked(self, t: Operations, parts: tuple[Tensor, ...], grid: Grid) -> Tensor:
+    def _chunked(self, t: Operations, parts: tuple[Tensor, ...], n: Number) -> Tensor:
         """Corrections inside the chunks, and a state passed from chunk to chunk."""
         q, k, v, write, rate = parts
-        n, (chunks, size) = grid.total, q.shape[2:4]
-        inside, between, pairs = chunk_mixing(size), global_mixing(n), pairs_in_chunks(n, chunks, size)
-        of_scores = inside | {"heads": self.heads, "attention_entries": chunks * self.heads * size * size}
+        chunks, size = q.shape[2:4]
+        inside = chunk_mixing(size)
         sums = t.leaf("sums", running_sums, rate, **static_weights(inside))
         d = t.leaf("decays", decays, sums, matrix=True, **inside)
-        k_weighed = t.leaf("weigh_keys", multiplied, k, write)
-        v_weighed = t.leaf("weigh_values", multiplied, v, write)
-        x = t.leaf("key_scores", scores, k_weighed, k, matrix=True, pairs=pairs - n, **of_scores)
+        k_weighed, v_weighed = t.leaf("weigh_keys", multiplied, k, write), t.leaf("weigh_values", multiplied, v, write)
+        x = chunk_scores(t, k_weighed, k, n, "key_scores", own=False, **inside)
         k_weighed = t.leaf("reach_keys", reached, k_weighed, sums)
         without: Any = t.leaf("solve", solved, x, d, v_weighed, k_weighed, **inside)
-        x = t.leaf("scores", scores, q, k, matrix=True, pairs=pairs, **of_scores)
+        x = chunk_scores(t, q, k, n, **inside)
         x = t.leaf("weigh", multiplied, x, d, matrix=True, **inside)
         q, k = t.leaf("reach", reached, q, sums), t.leaf("fade", faded, k, sums, **inside)
         whole = sums.select(-1, 0).select(-1, size - 1)
-        both: Any = t.leaf("carry", carried, *without, q, k, whole, sequential=chunks, **between)
-        new, far = both
-        return t.leaf("add", added, t.leaf("weighted_sum", product, x, new, **inside), far)
+        both: Any = t.leaf("carry", carried, *without, q, k, whole, sequential=chunks, **global_mixing(n))
+        return t.leaf("add", added, t.leaf("weighted_sum", product, x, both[0], **inside), both[1])
 
-    def _step(self, t: Operations, parts: tuple[Tensor, ...], grid: Grid) -> Tensor:
+    def _step(self, t: Operations, parts: tuple[Tensor, ...], n: Number) -> Tensor:
         """One token on a state."""
         q, k, v, write, rate = parts
-        between = global_mixing(grid.total)
+        between = global_mixing(n)
         (past,) = t.state("cache", (self.heads, 1, k.shape[-1], v.shape[-1]))
-        past = t.leaf("fade", decayed, past, rate, title="State by its decay", **between)
+        past = t.leaf("fade", reached, past, rate, title="State by its decay", **between)
         new = t.leaf("correct", corrected, v, t.leaf("recall", product, k, past, **between), write)
         state = t.leaf("update", written, past, k, new, **between)
         t.keep("cache", state)
         return t.leaf("read", product, q, state, **between)
-
-    def notes(self, place: Place) -> Iterator[str]:
-        n, chunks = place.grid.total, self.chunks(place.grid)
-        key_heads, wide, value = self.widths(place.dim)
-        yield from padding_of_chunks(n, chunks, self.chunk)
-        kept = self.heads * wide * value + (self.conv - 1) * (2 * key_heads * wide + self.heads * value)
-        yield (
-            f"{chunks:,} sequential steps; token by token, what was read is carried in a state of {kept:,} numbers, "
-            "the last inputs of the convolution among them, whatever N is"
-        )
 
 
 def log_decay(t: Functions, x: Tensor, a: Tensor, bias: Tensor) -> Tensor:
@@ -228,11 +170,6 @@ def chunk_step(  # noqa: PLR0913 - what a step of the formula reads
     """A chunk on a state (B, H, K, V): (B, H, Q, …) each, (B, H) -> the two outputs, and the next state."""
     new = v - k @ state
     return (new, q @ state), whole.exp().unsqueeze(-1).unsqueeze(-1) * state + written.mT @ new
-
-
-def decayed(t: Functions, state: Tensor, rate: Tensor) -> Tensor:
-    """αS: (B, H, 1, K, V), (B, H, 1, 1, 1)."""
-    return state * rate.exp()
 
 
 def corrected(t: Functions, v: Tensor, recalled: Tensor, write: Tensor) -> Tensor:

@@ -7,24 +7,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.formulas.component import (
-    ComponentError,
-    Length,
-    Letter,
-    Number,
-    Observed,
-    PaddingNote,
-    Place,
-)
-from xfcost.formulas.mixers import (
-    CausalMixer,
-    ChunkedMixer,
-    chunk_mixing,
-    global_mixing,
-    pairs_in_chunks,
-    static_weights,
-)
+from xfcost.formulas.component import ComponentError, Length, Letter, Number, Observed, PaddingNote, Place
+from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, chunk_mixing, global_mixing, static_weights
 from xfcost.program.attention import join_heads, split_heads
+from xfcost.program.chunks import chunk_scores
 from xfcost.program.functions import added, joined, multiplied, padded, product, scores, state_of
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
@@ -201,13 +187,12 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
 
     def _parallel(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, n: Number) -> tuple[Tensor, Tensor]:
         """The masked matrix of all products."""
-        return self._products(t, (q, k, v), (n, 1, n), global_mixing(n), self.features.epsilon)
+        return self._products(t, (q, k, v), n, global_mixing(n), self.features.epsilon)
 
     def _chunked(self, t: Operations, q: Tensor, k: Tensor, v: Tensor, n: Number) -> tuple[Tensor, Tensor]:
         """A chunk reads earlier chunks through their summed state, and itself through the masked matrix."""
-        chunks, size = q.shape[2:4]
-        within, mixing = chunk_mixing(size), global_mixing(n)
-        near, near_weights = self._products(t.part("local"), (q, k, v), (n, chunks, size), within, 0.0)
+        within, mixing = chunk_mixing(q.shape[3]), global_mixing(n)
+        near, near_weights = self._products(t.part("local"), (q, k, v), n, within, 0.0)
         state = t.leaf("state", state_of, k, v, title="State of every chunk φ(K)ᵀV", **within)
         sums = t.leaf("key_sum", key_sum, k, title="Sum of every chunk's features", **static_weights(within))
         state, sums = (t.leaf("prefix_sum", prefix_sum, one, **static_weights(mixing)) for one in (state, sums))
@@ -216,15 +201,12 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
         return t.leaf("add", added, near, read), t.leaf("add", added, near_weights, weights)
 
     def _products(
-        self, t: Operations, parts: tuple[Tensor, ...], sizes: tuple[Number, ...], mixing: dict[str, Any],
-        epsilon: float,
+        self, t: Operations, parts: tuple[Tensor, ...], n: Number, mixing: dict[str, Any], epsilon: float
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The masked products inside all chunks, and their sums; `sizes` are N, the chunks, and the tokens of one."""
+        """The masked products inside all chunks, or without chunks, and their sums."""
         q, k, v = parts
-        n, chunks, size = sizes
-        entries, static = chunks * self.heads * size * size, static_weights(mixing)
-        facts = mixing | {"attention_entries": entries, "matrix": True, "heads": self.heads}
-        x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol="QKᵀ", **facts)
+        static = static_weights(mixing)
+        x = chunk_scores(t, q, k, n, symbol="QKᵀ", **mixing)
         x = t.leaf("mask", masked, x, matrix=True, symbol="mask", **static)
         y = t.leaf("weighted_sum", product, x, v, symbol="AV", **mixing)
         return y, t.leaf("normaliser", row_sum, x, options={"epsilon": epsilon}, title="Sum of the products", **static)

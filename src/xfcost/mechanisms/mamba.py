@@ -7,52 +7,39 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.component import (
-    Grid,
-    Heads,
-    Length,
-    Letter,
-    Number,
-    Observed,
-    Place,
-    Side,
-    Width,
-    check_divides,
-)
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Grid, Heads, Length, Letter, Number, Observed, Place, Side, Width, check_divides
 from xfcost.formulas.letters import with_form_of
-from xfcost.formulas.mixers import (
-    AlwaysCausalMixer,
-    chunk_mixing,
-    global_mixing,
-    padding_of_chunks,
-    pairs_in_chunks,
-    static_weights,
+from xfcost.formulas.mixers import chunk_mixing, global_mixing, static_weights
+from xfcost.program.chunks import (
+    ConvolvedMixer,
+    StateMixer,
+    chunk_scores,
+    decay_rate,
+    decays,
+    faded,
+    reached,
+    running_sums,
+    step_bias,
 )
-from xfcost.ledger.errors import ComponentError, divisors_text
-from xfcost.program.convolution import causal_depthwise
 from xfcost.program.functions import (
     added,
     in_chunks,
-    later_masked,
     looped,
-    minus_exp,
     multiplied,
     out_of_chunks,
-    padded,
     product,
     repeated_heads,
-    scores,
     state_of,
     swish_gated,
 )
-from xfcost.program.leaves import Weight, Worked
+from xfcost.program.leaves import Weight
 from xfcost.program.loops import selective_step
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
 
 
-class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
+class Mamba(ConvolvedMixer, frozen=True, kw_only=True, tag="mamba"):
     """A gated block around a selective scan (Gu and Dao 2023, §3.4 and algorithm 2), causal by its nature.
 
     N tokens of width d, E·d channels with E `expand`, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
@@ -73,10 +60,8 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """
 
     short_name = "Mamba"
-    decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "in_proj": "Input and gate projections",
-        "act": "Swish",
         "x_proj": "Projections to Δ, B, C",
         "dt_proj": "Step Δ",
         "softplus": "Softplus",
@@ -86,8 +71,6 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
 
     state: Annotated[Width, Letter("k")] = 16
     """State size S per channel."""
-    conv: Annotated[Side, Letter("W")] = 4
-    """Kernel size W of the causal depthwise convolution, in tokens."""
     expand: Annotated[Side, Letter("E")] = 2
     """Expansion E: inner channels over width."""
     rank: Width | None = None
@@ -104,10 +87,10 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         inner, rank, states = self.inner(place.dim), self.step_rank(place.dim), self.state
         u, z = t.linear("in_proj", x, 2 * inner, bias=False).chunk(2, dim=-1)
-        u = t.act("act", causal_depthwise(t, u, self.conv), "silu")
+        u = self.convolved(t, u)
         dt, b, c = t.linear("x_proj", u, rank + 2 * states, bias=False).split((rank, states, states), dim=-1)
         dt = t.act("softplus", t.linear("dt_proj", dt, inner), "softplus")
-        a = t.leaf("decay", minus_exp, weights=(_log_decay(inner, states),))
+        a = decay_rate(t, inner, states)
         mixing = global_mixing(place.grid.total)
         if t.decodes:
             both: Any = t.leaf("scan", scanned_token, *t.state("state", (inner, states)), u, dt, a, b, c, **mixing)
@@ -119,18 +102,8 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         y = t.leaf("skip", skipped, y, u, weights=(Weight((inner,), "ones"),))
         return t.linear("out_proj", t.leaf("gate", swish_gated, y, z), place.dim, bias=False)
 
-    def notes(self, place: Place) -> Iterator[str]:
-        inner = self.inner(place.dim)
-        kept = inner * (self.state + lesser(self.conv - 1, place.grid.total))
-        yield (
-            f"{place.grid.total:,} sequential steps per scan; what was read is carried in a state of {kept:,} "
-            "numbers, the last inputs of the convolution among them, whatever N is"
-        )
-
-
-def _log_decay(*shape: Number) -> Weight:
-    """A_log; -A starts at 1, 2, … along its last axis, as in the authors' code."""
-    return Weight(shape, Worked("recurrence:log_range", {"shape": shape}), "log")
+    def carried(self, width: Number) -> tuple[Number, Number]:
+        return self.inner(width) * self.state, self.inner(width)
 
 
 def scanned_token(  # noqa: PLR0913 - what a step of the formula reads
@@ -147,7 +120,7 @@ def skipped(t: Functions, y: Tensor, u: Tensor, weight: Tensor) -> Tensor:
     return y + weight * u
 
 
-class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
+class Mamba2(StateMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
 
     N tokens of width d, E·d channels with E `expand`, in h = E·d/P heads of P = `head_dim`, S numbers of state for
@@ -170,10 +143,8 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """
 
     short_name = "Mamba-2"
-    decodes: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "in_proj": "Projections to z, u, B, C, Δ",
-        "act": "Swish",
         "step": "Step Δ = softplus(Δ + b)",
         "inputs": "Inputs Δ∘u",
         "rates": "Exponents ΔA",
@@ -195,8 +166,6 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Channels P of a head."""
     groups: Annotated[Heads, Letter(None)] = 1
     """Number of groups of heads G that share B and C."""
-    conv: Annotated[Side, Letter("W")] = 4
-    """Kernel size W of the causal depthwise convolution, in tokens."""
     expand: Annotated[Side, Letter("E")] = 2
     """Expansion E: inner channels over width."""
     chunk: Annotated[Length, Letter("b")] = 256
@@ -210,17 +179,11 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         """h."""
         return self.inner(width) // self.head_dim
 
-    def convolved(self, width: Number) -> Number:
-        """Channels of the convolution: u, B and C."""
-        return self.inner(width) + 2 * self.groups * self.state
+    def carried(self, width: Number) -> tuple[Number, Number]:
+        return self.inner(width) * self.state, self.inner(width) + 2 * self.groups * self.state
 
-    def carried(self, width: Number) -> Number:
-        """Size of the recurrent state, and of the convolution's last inputs."""
-        return self.inner(width) * self.state + (self.conv - 1) * self.convolved(width)
-
-    def chunks(self, grid: Grid) -> Number:
-        """C."""
-        return ceil_div(grid.total, self.chunk)
+    def steps(self, grid: Grid) -> Number:
+        return 1
 
     def in_letters(self, place: Place) -> tuple[Mamba2, Place]:
         """h heads share the E·d channels."""
@@ -233,34 +196,25 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         inner = self.inner(place.dim)
         check_divides("head_dim", self.head_dim, inner, f"the {inner} channels inside")
         heads = self.head_count(place.dim)
-        if heads % self.groups:
-            raise ComponentError(
-                "groups", f"{heads} heads don't divide into {self.groups}; it could be {divisors_text(heads)}"
-            )
+        check_divides("groups", self.groups, heads, f"the {heads} heads")
 
     def observed(self, place: Place) -> Observed:
         ends = place.grid.total - place.grid.total // self.chunk  # a chunk's sum is at its last token
         return Observed(unread=dict.fromkeys(("carry", "spans", "read"), ends) | {"fade": self.chunk - 2})
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        inner, heads, convolved = self.inner(place.dim), self.head_count(place.dim), self.convolved(place.dim)
-        tokens, mixed = 1 if t.decodes else place.grid.total, self.groups * self.state
-        chunks = (1, 1) if t.decodes else (self.chunks(place.grid), self.chunk)
-        z, entering, dt = t.linear("in_proj", x, inner + convolved + heads, bias=False).split(
-            (inner, convolved, heads), dim=-1
-        )
-        entering = u = t.act("act", causal_depthwise(t, entering, self.conv), "silu")
-        biases = Weight((heads,), Worked("recurrence:step_biases", {"heads": heads}), "bias")
-        dt = t.leaf("step", step_size, dt, weights=(biases,))
-        if not t.decodes:
-            after = {"after": chunks[0] * chunks[1] - tokens}
-            dt, entering = (t.leaf("pad", padded, part, options=after) for part in (dt, entering))
-        a = t.leaf("decay", minus_exp, weights=(_log_decay(heads),))
+        inner, heads, mixed = self.inner(place.dim), self.head_count(place.dim), self.groups * self.state
+        widths = inner, inner + 2 * mixed, heads
+        z, entering, dt = t.linear("in_proj", x, sum(widths), bias=False).split(widths, dim=-1)
+        entering = u = self.convolved(t, entering)
+        dt = t.leaf("step", step_size, dt, weights=(step_bias(heads),))
+        chunks, (dt, entering) = self.cut(t, place, dt, entering)
+        a = decay_rate(t, heads)
         of_heads, b, c = entering.split((inner, mixed, mixed), dim=-1)
         b, c = (repeated_heads(in_chunks(part, self.groups, chunks), heads // self.groups) for part in (b, c))
         parts = (in_chunks(of_heads, heads, chunks), in_chunks(dt, heads, chunks), a, b, c)
         y = self._step(t, parts, place) if t.decodes else self._duality(t, parts, place)
-        y = out_of_chunks(y, tokens).flatten(2)
+        y = out_of_chunks(y, x.shape[1]).flatten(2)
         u = u.narrow(-1, 0, inner)
         y = t.leaf("gate", swish_gated, t.leaf("skip", skipped_heads, y, u, weights=(Weight((heads,), "ones"),)), z)
         y = t.leaf("norm", grouped_rms, y, weights=(Weight((inner,), "ones"),), options={"groups": self.groups})
@@ -286,10 +240,8 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     def _near(self, t: Operations, parts: tuple[Tensor, ...], tokens: Number) -> Tensor:
         """What a chunk's own tokens give: inputs, sums of the rates, B and C -> (B, H, C, Q, P)."""
         u, sums, b, c = parts
-        _, heads, chunks, size, _ = u.shape
-        entries, inside = chunks * heads * size * size, chunk_mixing(size)
-        facts = inside | {"attention_entries": entries, "matrix": True, "heads": heads}
-        x = t.leaf("scores", scores, c, b, pairs=pairs_in_chunks(tokens, chunks, size), **facts)
+        inside = chunk_mixing(self.chunk)
+        x = chunk_scores(t, c, b, tokens, **inside)
         d = t.leaf("decays", decays, sums, **inside, matrix=True)
         x = t.leaf("weigh", multiplied, x, d, **inside, matrix=True)
         return t.leaf("weighted_sum", product, x, u, **inside)
@@ -306,21 +258,16 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         return t.leaf("read", product, c, state, title="Read the state by C", **between)
 
     def notes(self, place: Place) -> Iterator[str]:
-        n, chunks = place.grid.total, self.chunks(place.grid)
-        yield from padding_of_chunks(n, chunks, self.chunk)
+        yield from super().notes(place)
         yield (
-            f"the state before each of {chunks:,} chunks comes from all chunks before it at once: (N/Q + 1)² products, "
-            "as in the paper's listing and in transformers; a fused kernel walks from chunk to chunk"
+            f"the state before each of {self.chunks(place.grid):,} chunks comes from all chunks before it at once: "
+            "(N/Q + 1)² products, as in the paper's listing and transformers; a fused kernel walks from chunk to chunk"
         )
         if self.groups < self.head_count(place.dim):
             yield (
                 f"CBᵀ is computed for each of {self.head_count(place.dim)} heads, as transformers does; "
                 f"{self.groups} would do, one per group"
             )
-        yield (
-            f"token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, the last "
-            "inputs of the convolution among them, whatever N is"
-        )
 
 
 def step_size(t: Functions, dt: Tensor, bias: Tensor) -> Tensor:
@@ -333,30 +280,9 @@ def rates(t: Functions, dt: Tensor, a: Tensor) -> Tensor:
     return dt * a.unsqueeze(-1).unsqueeze(-1).unsqueeze(-1)
 
 
-def running_sums(t: Functions, x: Tensor) -> Tensor:
-    """Σ over a chunk's tokens up to each: (B, H, C, Q, 1) -> (B, H, C, Q, 1)."""
-    return x.cumsum(-2)
-
-
-def _decayed(t: Functions, sums: Tensor) -> Tensor:
-    """exp(sum to i - sum to j), 0 if j comes after i: (…, T) -> (…, T, T)."""
-    apart = sums.unsqueeze(-1) - sums.unsqueeze(-2)
-    return later_masked(t, apart).exp()
-
-
-def decays(t: Functions, sums: Tensor) -> Tensor:
-    """Decays from each token of a chunk to each later one: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
-    return _decayed(t, sums.squeeze(-1))
-
-
-def faded(t: Functions, b: Tensor, sums: Tensor) -> Tensor:
-    """B times the decay from its token to the chunk's end: (B, H, C, Q, S), (B, H, C, Q, 1) -> (B, H, C, Q, S)."""
-    return b * (sums.narrow(-2, sums.shape[-2] - 1, 1) - sums).exp()
-
-
 def spans(t: Functions, whole: Tensor) -> Tensor:
     """Decays between chunk starts: (B, H, C) -> (B, H, C + 1, C + 1)."""
-    return _decayed(t, t.pad(whole, -1, before=1).cumsum(-1))
+    return decays(t, t.pad(whole, -1, before=1).cumsum(-1).unsqueeze(-1))
 
 
 def carried(t: Functions, spans: Tensor, added: Tensor) -> Tensor:
@@ -364,11 +290,6 @@ def carried(t: Functions, spans: Tensor, added: Tensor) -> Tensor:
     behind_zeros = t.pad(added, 2, before=1)
     states = (spans @ behind_zeros.flatten(3)).unflatten(3, behind_zeros.shape[3:])
     return states.narrow(2, 0, added.shape[2])
-
-
-def reached(t: Functions, y: Tensor, sums: Tensor) -> Tensor:
-    """The read-out of the state at the chunk's start, times the decay since: (B, H, C, Q, P), (B, H, C, Q, 1)."""
-    return y * sums.exp()
 
 
 def updated(t: Functions, state: Tensor, rate: Tensor, added: Tensor) -> Tensor:

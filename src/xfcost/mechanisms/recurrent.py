@@ -7,18 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.component import (
-    ComponentError,
-    Grid,
-    Mixer,
-    Number,
-    Observed,
-    Place,
-    Sources,
-    Width,
-    tag_of,
-)
-from xfcost.formulas.mixers import global_mixing
+from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Observed, Place, Sources, Width, tag_of
+from xfcost.formulas.mixers import global_mixing, state_note
 from xfcost.program.functions import added, beside, joined, mean, multiplied, product
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
@@ -234,13 +224,9 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         return () if t.decodes else (t.zeros(memory.shape[0], units, like=memory),) * len(self.states)
 
     def notes(self, place: Place) -> Iterator[str]:
-        n, units = place.grid.total, self.units(place)
-        numbers = len(self.states) * self.directions * units
-        encoder_note = ", beside which every step reads the encoder's tokens" if self.attend else ""
-        yield (
-            f"{n:,} sequential steps per recurrent layer; what was read is carried in a state of {numbers:,} "
-            f"numbers, whatever N is{encoder_note}"
-        )
+        numbers = len(self.states) * self.directions * self.units(place)
+        among = ", beside which every step reads the encoder's tokens" if self.attend else ""
+        yield state_note(numbers, place.grid.total, among)
 
 
 def recurred(

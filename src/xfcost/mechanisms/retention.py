@@ -6,16 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.component import (
-    Grid,
-    Heads,
-    Length,
-    Number,
-    Observed,
-    Place,
-    Width,
-    check_heads,
-)
+from xfcost.formulas.component import Grid, Heads, Length, Number, Observed, Place, Width, check_divides, check_heads
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.mixers import (
     AlwaysCausalMixer,
@@ -23,22 +14,13 @@ from xfcost.formulas.mixers import (
     chunk_mixing,
     global_mixing,
     padding_of_chunks,
-    pairs_in_chunks,
+    state_note,
     static_weights,
 )
-from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.errors import ComponentError
 from xfcost.program.attention import join_heads, split_heads
-from xfcost.program.functions import (
-    added,
-    looped,
-    minus_exp,
-    multiplied,
-    padded,
-    product,
-    scores,
-    state_of,
-    swish_gated,
-)
+from xfcost.program.chunks import chunk_scores
+from xfcost.program.functions import added, looped, minus_exp, multiplied, padded, product, state_of, swish_gated
 from xfcost.program.leaves import Rotary, Weight, Worked
 from xfcost.program.loops import NOTHING_SEEN, retention_step, wkv_step
 from xfcost.program.operations import Functions, Operations
@@ -112,20 +94,11 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         """v."""
         return 2 * width if self.value_dim is None else self.value_dim
 
-    def carried(self, width: Number) -> Number:
-        """Size of the recurrent state: h states of d_k·d_v."""
-        return width * self.values(width) // self.heads
-
     def check(self, place: Place) -> None:
         super().check(place)
         check_heads(self.heads, None, place.dim)
-        if self.values(place.dim) % self.heads:
-            width = self.values(place.dim)
-            raise ComponentError(
-                "value_dim",
-                f"{self.heads} heads do not divide values of {width}; with {width} there could be "
-                f"{divisors_text(width)} heads",
-            )
+        values = self.values(place.dim)
+        check_divides("heads", self.heads, values, f"the width {values} of the values")
         if place.dim // self.heads % 2:
             raise ComponentError(
                 "heads",
@@ -157,7 +130,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         """(QKᵀ∘D)V, all products."""
         n = grid.total
         d = t.leaf("decays", decays, weights=(decay,), options={"tokens": n}, title="Decays D")
-        return self._products(t, (q, k, v, d), (n, 1, n), global_mixing(n), ("QKᵀ", "AV"))
+        return self._products(t, (q, k, v, d), n, global_mixing(n), ("QKᵀ", "AV"))
 
     def _chunkwise(
         self, t: Operations, q: Tensor, k: Tensor, v: Tensor, decay: Weight, grid: Grid
@@ -169,7 +142,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         title = "Decays D, and since the chunk's start"
         both: Any = t.leaf("decays", chunk_decays, weights=(decay,), options={"tokens": size}, title=title)
         d, since = both
-        near = self._products(t.part("local"), (q, k, v, d), (n, chunks, size), chunk_mixing(size), (None, None))
+        near = self._products(t.part("local"), (q, k, v, d), n, chunk_mixing(size), (None, None))
         faded = t.leaf("fade", by_decay, v, d.select(1, 0).select(1, size - 1))
         state = t.leaf("state", state_of, k, faded, **chunk_mixing(size))
         mixing = global_mixing(n)
@@ -193,15 +166,12 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         return read
 
     def _products(
-        self, t: Operations, parts: tuple[Tensor, ...], sizes: tuple[Number, ...], mixing: dict[str, Any],
+        self, t: Operations, parts: tuple[Tensor, ...], n: Number, mixing: dict[str, Any],
         symbols: tuple[str | None, str | None],
     ) -> Tensor:  # fmt: skip
-        """(QKᵀ∘D)V of all chunks; `sizes` are N, the chunks, and the tokens of one."""
+        """(QKᵀ∘D)V of all chunks, or without chunks."""
         q, k, v, d = parts
-        n, chunks, size = sizes
-        entries = chunks * self.heads * size * size
-        facts = mixing | {"attention_entries": entries, "matrix": True, "heads": self.heads}
-        x = t.leaf("scores", scores, q, k, pairs=pairs_in_chunks(n, chunks, size), symbol=symbols[0], **facts)
+        x = chunk_scores(t, q, k, n, symbol=symbols[0], **mixing)
         x = t.leaf("weigh", multiplied, x, d, matrix=True, **static_weights(mixing))
         return t.leaf("weighted_sum", product, x, v, symbol=symbols[1], **mixing)
 
@@ -213,11 +183,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
             yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
         elif self.form == "chunkwise":
             yield from padding_of_chunks(n, chunks, chunk)
-        steps = "" if self.form == "parallel" else f"{chunks if self.form == 'chunkwise' else n:,} sequential steps; "
-        yield (
-            f"{steps}token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, "
-            "whatever N is"
-        )
+        steps = {"parallel": 1, "chunkwise": chunks, "recurrent": n}[self.form]
+        yield state_note(place.dim * self.values(place.dim) // self.heads, steps)
 
 
 # The base of the rotary angles.
@@ -345,10 +312,7 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         return t.linear("output", y, d, bias=False)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield (
-            f"{place.grid.total:,} sequential steps per time mixing; what was read is carried in a state of "
-            f"{4 * place.dim:,} numbers, the last token among them, whatever N is"
-        )
+        yield state_note(4 * place.dim, place.grid.total, ", the last token among them")
 
 
 def averaged_token(t: Functions, *parts: Tensor) -> tuple[Tensor, ...]:

@@ -147,8 +147,9 @@ class Function(NamedTuple):
         return {} if self.turn is None else {"turn": self.turn}
 
     def traced(self, t: Tape, *inputs: Symbolic) -> Any:
-        held = (t.weight(*one.shape, learns=one.learns, shared=one.shared) for one in self.weights)
-        return self.function(t, *inputs, *held, **self.options, **self.of_call)
+        held = [t.weight(*one.shape, learns=one.learns, shared=one.shared) for one in self.weights]
+        options = self.options if self.turn is None else {**self.options, "turn": self.turn}
+        return self.function(t, *inputs, *held, **options)
 
 
 class Rotary(NamedTuple):
@@ -192,7 +193,7 @@ class FusedAttention(NamedTuple):
     def traced(self, t: Tape, q: Symbolic, k: Symbolic, v: Symbolic, bias: Symbolic | None = None) -> Symbolic:
         args = (q, k, v, bias, 0.0, self.causal, self.scale)
         like = q
-        if v.shape[-1] != q.shape[-1]:  # another kernel, which writes token by token
+        if t.follows_memory and v.shape[-1] != q.shape[-1]:  # another kernel, which writes token by token
             batch, heads, tokens, _ = q.shape
             shape = (batch, tokens, heads, v.shape[-1])
             like = q.view_of(shape, contiguous_strides(shape)).transpose(1, 2)

@@ -11,6 +11,8 @@ from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 
@@ -106,13 +108,12 @@ class Storage:
     __slots__ = ("__weakref__", "elements", "held", "of_step", "origin", "saved", "type")
 
     def __init__(
-        self, elements: Number, type_: Type = "model", *, held: bool = False, saved: bool = False,
-        origin: Origin | None = None,
+        self, elements: Number, type_: Type = "model", origin: Origin | None = None, held: bool = False
     ) -> None:  # fmt: skip
         self.elements, self.type, self.origin = elements, type_, origin
         self.held = held
         """Is it a parameter or a buffer, and no activation?"""
-        self.saved = saved
+        self.saved = False
         """Has autograd saved it?"""
         self.of_step = False
         """Does each step of a loop over the tokens make one?"""
@@ -161,11 +162,27 @@ def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
 
 def broadcast(*shapes: Shape) -> Shape:
     """The shape of an element-wise operation."""
-    rank = max(map(len, shapes))
-    if all(shape is shapes[0] for shape in shapes):
-        return shapes[0]
-    aligned = zip(*((*[1] * (rank - len(shape)), *shape) for shape in shapes), strict=True)
-    return tuple(max([size for size in sizes if size != 1] or sizes, key=lettered) for sizes in aligned)
+    whole, *others = shapes
+    for shape in others:
+        if shape is not whole:
+            more = len(shape) - len(whole)
+            whole = tuple(map(_wider, (1,) * more + whole, (1,) * -more + shape))
+    return whole
+
+
+def _wider(a: Number, b: Number) -> Number:
+    """Of two sizes of an axis the one that is not 1; of equal ones that in letters."""
+    if (a == 1) == (b == 1):
+        return b if lettered(b) and not lettered(a) else a
+    return b if a == 1 else a
+
+
+def _completed(sizes: Sequence[Number], whole: Shape) -> Shape:
+    """`sizes`, with what is left of the elements of `whole` for a -1."""
+    if -1 not in sizes:
+        return tuple(sizes)
+    left = prod(whole) // prod([size for size in sizes if size != -1])
+    return tuple([left if size == -1 else size for size in sizes])
 
 
 def lettered(size: Number) -> bool:
@@ -182,26 +199,22 @@ def _elementwise(work: str) -> Callable[..., Symbolic]:
     return method
 
 
-class Symbolic:
+class Symbolic(msgspec.Struct, eq=False):
     """A tensor without numbers."""
 
-    __slots__ = ("learns", "offset", "once", "raw", "shape", "storage", "strides", "tape")
-
-    def __init__(  # noqa: PLR0913 - what a tensor is
-        self, tape: Tape, shape: Sequence[Number], storage: Storage, strides: Shape | None = None, *,
-        offset: Number = 0, learns: bool = True, once: bool = False, raw: bool = False,
-    ) -> None:  # fmt: skip
-        self.tape, self.shape, self.storage = tape, tuple(shape), storage
-        # where only costs are asked for, sizes alone are known
-        self.strides = () if not tape.follows_memory else contiguous_strides(self.shape) if strides is None else strides
-        self.offset = offset
-        """Where it begins in its storage, in elements."""
-        self.learns = learns
-        """Does it need a gradient?"""
-        self.once = once
-        """Is it the same for all samples, made of weights alone?"""
-        self.raw = raw
-        """Is it the component's input, or made of that and of fixed numbers alone, so that no gradient goes beyond?"""
+    tape: Tape
+    shape: Shape
+    storage: Storage
+    strides: Shape
+    """Where only costs are asked for, sizes alone are known: there are none."""
+    offset: Number
+    """Where it begins in its storage, in elements."""
+    learns: bool
+    """Does it need a gradient?"""
+    once: bool = False
+    """Is it the same for all samples, made of weights alone?"""
+    raw: bool = False
+    """Is it the component's input, or made of that and of fixed numbers alone, so that no gradient goes beyond?"""
 
     @property
     def ndim(self) -> int:
@@ -227,12 +240,10 @@ class Symbolic:
 
     # ── views, and copies where there is none ──
 
-    def view_of(self, shape: Sequence[Number], strides: Sequence[Number], offset: Number = 0) -> Symbolic:
+    def view_of(self, shape: Shape, strides: Shape, offset: Number = 0) -> Symbolic:
         """The same storage in another shape, from `offset` elements further on."""
-        return Symbolic(
-            self.tape, shape, self.storage, tuple(strides), offset=self.offset + offset,
-            learns=self.learns, once=self.once, raw=self.raw,
-        )  # fmt: skip
+        offset = self.offset + offset
+        return Symbolic(self.tape, shape, self.storage, strides, offset, self.learns, self.once, self.raw)
 
     def copied(self) -> Symbolic:
         """A copy that lies in memory in the order of its axes: another layout, which costs nothing by convention."""
@@ -242,39 +253,39 @@ class Symbolic:
         return self if self.is_contiguous else self.copied()
 
     def reshape(self, *shape: Number) -> Symbolic:
-        known = prod(size for size in shape if size != -1)
-        sizes = tuple(self.numel() // known if size == -1 else size for size in shape)
-        strides = view_strides(self.shape, self.strides, sizes) if self.strides else ()
+        shape = _completed(shape, self.shape)
+        strides = view_strides(self.shape, self.strides, shape) if self.strides else ()
         if strides is None:
-            return self.copied().view_of(sizes, contiguous_strides(sizes))
-        return self.view_of(sizes, strides)
+            return self.copied().view_of(shape, contiguous_strides(shape))
+        return self.view_of(shape, strides)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Symbolic:
-        first, last = start_dim % self.ndim, end_dim % self.ndim
-        return self.reshape(*self.shape[:first], prod(self.shape[first : last + 1]), *self.shape[last + 1 :])
+        shape, rank = self.shape, len(self.shape)
+        first, last = start_dim % rank, end_dim % rank
+        return self.reshape(*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
 
     def unflatten(self, dim: int, sizes: Sequence[Number]) -> Symbolic:
-        axis = dim % self.ndim
-        known = prod(size for size in sizes if size != -1)
-        inner = tuple(self.shape[axis] // known if size == -1 else size for size in sizes)
-        steps = [
-            step * contiguous for step in self.strides[axis : axis + 1] for contiguous in contiguous_strides(inner)
-        ]
+        axis = dim % len(self.shape)
+        inner = _completed(sizes, self.shape[axis : axis + 1])
+        steps = [self.strides[axis] * step for step in contiguous_strides(inner)] if self.strides else ()
         return self._replaced(axis, inner, steps)
 
     def _replaced(self, axis: int, sizes: Sequence[Number], steps: Sequence[Number], offset: Number = 0) -> Symbolic:
         """The same with other sizes and strides in the place of an axis."""
         shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
-        strides = (*self.strides[:axis], *steps, *self.strides[axis + 1 :])
-        return self.view_of(shape, strides, offset)
+        strides = (*self.strides[:axis], *steps, *self.strides[axis + 1 :]) if self.strides else ()
+        offset = self.offset + offset
+        return Symbolic(self.tape, shape, self.storage, strides, offset, self.learns, self.once, self.raw)
 
     def permute(self, *dims: int) -> Symbolic:
-        return self.view_of([self.shape[dim] for dim in dims], [self.strides[dim] for dim in dims if self.strides])
+        shape, strides = ([sizes[dim] for dim in dims] if sizes else () for sizes in (self.shape, self.strides))
+        return self.view_of(tuple(shape), tuple(strides))
 
     def transpose(self, dim0: int, dim1: int) -> Symbolic:
-        dims = list(range(self.ndim))
-        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
-        return self.permute(*dims)
+        shape, strides = [*self.shape], [*self.strides]
+        for sizes in (shape, strides) if strides else (shape,):
+            sizes[dim0], sizes[dim1] = sizes[dim1], sizes[dim0]
+        return self.view_of(tuple(shape), tuple(strides))
 
     @property
     def mT(self) -> Symbolic:
@@ -328,11 +339,12 @@ class Symbolic:
 
     def expand(self, *sizes: Number) -> Symbolic:
         new = len(sizes) - self.ndim
-        shape = [own if size == -1 else size for own, size in zip((*[1] * new, *self.shape), sizes, strict=True)]
+        old = (*[1] * new, *self.shape)
+        shape = tuple([own if size == -1 else size for own, size in zip(old, sizes, strict=True)])
         if not self.strides:
             return self.view_of(shape, ())
-        old = zip((*[1] * new, *self.shape), (*[0] * new, *self.strides), shape, strict=True)
-        return self.view_of(shape, [step if size == wanted else 0 for size, step, wanted in old])
+        steps = zip(old, (*[0] * new, *self.strides), shape, strict=True)
+        return self.view_of(shape, tuple(step if size == wanted else 0 for size, step, wanted in steps))
 
     def detach(self) -> Symbolic:
         """The same memory, where no gradient passes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,10 +11,11 @@ from typing import Any, Final
 from weakref import ref
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Component, Place
-from xfcost.formulas.contractions import Costs
+from xfcost.formulas.contractions import Cost, Costs
 from xfcost.formulas.operation_costs import COSTS, FREE
 from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.matrices import Matrix
@@ -107,25 +107,33 @@ class Tape(Operations):
     def input(self, *shape: Number, type_: Type = "model", learns: bool = True, raw: bool = True) -> Symbolic:
         """What comes into the component, (B, …)."""
         whole = (self.batch, *shape)
-        return Symbolic(self, whole, self.storage(prod(whole), type_), learns=learns and self.gradients, raw=raw)
+        return self._tensor(whole, self.storage(prod(whole), type_), learns=learns and self.gradients, raw=raw)
+
+    def _tensor(
+        self, shape: Shape, storage: Storage, *, learns: bool, once: bool = False, raw: bool = False
+    ) -> Symbolic:  # fmt: skip
+        """A tensor that lies in memory in the order of its axes."""
+        strides = contiguous_strides(shape) if self.follows_memory else ()
+        return Symbolic(self, shape, storage, strides, 0, learns, once, raw)
 
     def storage(self, elements: Number, type_: Type = "model", origin: Origin | None = None) -> Storage:
         """New memory for so many elements."""
         if not self._frees:
-            return Storage(elements, type_, origin=origin)
+            return Storage(elements, type_, origin)
         return LiveStorage(elements, type_, elements * width_of(type_, self.element), self.record.changes)
 
     def weight(self, *shape: Number, learns: bool = True, shared: str | None = None) -> Symbolic:
         """A parameter of the leaf that runs, a buffer, or a table that the whole model shares by its name."""
+        size = prod(shape)
         if shared is not None:
             self.note(shared=shared)
         elif learns:
-            self.now.params += prod(shape)
-        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=learns and self.gradients, once=True)
+            self.now.params += size
+        return self._tensor(shape, Storage(size, held=True), learns=learns and self.gradients, once=True)
 
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
-        return Symbolic(self, shape, Storage(prod(shape), type_, held=True), learns=False, once=True)
+        return self._tensor(shape, Storage(prod(shape), type_, held=True), learns=False, once=True)
 
     def inputs(self, component: Component, place: Place) -> tuple[Symbolic, ...]:
         """What comes in, one token in a decode step; and the memory or an earlier stage's output, if it reads that."""
@@ -138,7 +146,7 @@ class Tape(Operations):
 
     def past(self, *shape: Number) -> Symbolic:
         """What earlier steps left, (B, …)."""
-        return Symbolic(self, shape, Storage(prod(shape), held=True), learns=self.gradients)
+        return self._tensor(shape, Storage(prod(shape), held=True), learns=self.gradients)
 
     def steps(self, count: Number) -> Iterator[int]:
         """The numbers of the steps of a loop; where only costs are asked for, one step stands for all of them."""
@@ -152,20 +160,22 @@ class Tape(Operations):
         self, shape: Shape, *of: Symbolic, like: Symbolic | None = None, type_: Type = "model", raw: bool = False
     ) -> Symbolic:
         """A new tensor, made of others; its axes lie in memory as those of `like` do."""
-        learned, once = [], True
+        learned, once, passes = [], True, True
         for one in of:
             once = once and one.once
             if one.learns:
                 learned.append(one.storage.origin)
+                passes = passes and one.raw
+            raw = raw or (one.raw and one.storage.type not in _WHOLE)
         learns = bool(learned) and type_ not in _WHOLE
-        origin = Origin(learned) if learns else None
+        origin, raw = Origin(learned) if learns else None, raw and passes
         if not self.follows_memory:
-            return Symbolic(self, shape, Storage(0, type_, origin=origin), learns=learns, once=once, raw=raw)
+            return Symbolic(self, shape, Storage(0, type_, origin), (), 0, learns, once, raw)
         each = 1 if self._frees else self._alike  # of steps without gradients one is there at a time
         storage = self.storage(prod(shape) * each, type_, origin)
         storage.of_step = self._steps is not None
         strides = contiguous_strides(shape) if like is None else _in_order_of(like, shape)
-        return Symbolic(self, shape, storage, strides, learns=learns, once=once, raw=raw)
+        return Symbolic(self, shape, storage, strides, 0, learns, once, raw)
 
     # ── operations ──
 
@@ -190,25 +200,20 @@ class Tape(Operations):
     ) -> Symbolic:  # fmt: skip
         """One operation of torch by its name, with the costs of the table; `factors` are those of a contraction."""
         tensors = [one for one in args if isinstance(one, Symbolic)]
-        in_place = operation.endswith("_")
-        result = tensors[0] if in_place else self.made(shape, *tensors, like=like, type_=type_)
+        result = tensors[0] if operation.endswith("_") else self.made(shape, *tensors, like=like, type_=type_)
         costs = None if operation in FREE else COSTS[operation](args, result)
-        raw, learned = False, False
-        for one in tensors:
-            if one.storage.type not in _WHOLE:
-                raw, learned = raw or one.raw, learned or (one.learns and not one.raw)
-        result.raw = raw and not learned
         if costs:
             call = self._called(operation, costs)
             call.result = result.storage.origin
             if factors is not None:
-                call.backward_macs = costs["macs"] * sum(one.learns for one in factors)
-                self.now.takes_input = self.now.takes_input or any(one.raw for one in factors)
+                a, b = factors
+                call.backward_macs = costs["macs"] * (a.learns + b.learns)
+                self.now.takes_input = self.now.takes_input or a.raw or b.raw
         return result
 
     def cost(self, quantity: str, amount: Number) -> None:
         """A cost of the leaf that runs, where no operation of the table has it."""
-        self._called("", Counter({quantity: amount}))
+        self._called("", Cost({quantity: amount}))
 
     def _called(self, operation: str, costs: Costs | None) -> TapeCall:
         call = TapeCall(operation, self.now.path, costs, times=1 if self._steps is None else self._steps)
@@ -222,19 +227,24 @@ class Tape(Operations):
     def save(self, result: Symbolic, *tensors: Symbolic) -> Symbolic:
         """`result`, for the gradient of whose operation autograd saves the storages of the other tensors."""
         if result.learns:
-            self.now.saves += tensors
+            for one in tensors:
+                if one.storage.origin is not None:
+                    one.storage.origin.saved = True
+            if self.follows_memory:
+                self.now.saves += tensors
         return result
 
     def elementwise(self, work: str, x: Symbolic, other: Symbolic | float | None = None) -> Symbolic:
         """An operation by element; a factor is saved for the gradient of the other one."""
-        second = [other] if isinstance(other, Symbolic) else []
-        shape = broadcast(*(one.shape for one in (x, *second)))
-        name, options = ("gelu", ("tanh",)) if work == "gelu_tanh" else (work, ())
-        types = {one.storage.type for one in (x, *second)}
+        args: tuple[Any, ...] = (x,)
+        shape, types = x.shape, {x.storage.type}
+        if isinstance(other, Symbolic):
+            args, shape, types = (x, other), broadcast(shape, other.shape), {x.storage.type, other.storage.type}
         type_: Type = "complex" if "complex" in types else "int64" if types <= _WHOLE else "model"
-        result = self.call(f"aten::{name}", (x, *second, *options), shape, like=x, type_=type_)
-        if work in {"mul", "div"} and second:
-            self.save(result, *(one for one, of in ((x, second[0]), (second[0], x)) if of.learns))
+        name, args = ("gelu", (x, "tanh")) if work == "gelu_tanh" else (work, args)
+        result = self.call(f"aten::{name}", args, shape, like=x, type_=type_)
+        if work in {"mul", "div"} and isinstance(other, Symbolic):
+            self.save(result, *(one for one, of in ((x, other), (other, x)) if of.learns))
         elif work in _SAVES_INPUT:
             self.save(result, x)
         elif work in _SAVES_OUTPUT:
@@ -250,7 +260,7 @@ class Tape(Operations):
         return self.call(f"aten::{work}", (x,), shape, type_=type_)
 
     def arange(self, count: Number, like: Symbolic) -> Symbolic:
-        return Symbolic(self, (count,), self.storage(count, "int64"), learns=False, once=True)
+        return self._tensor((count,), self.storage(count, "int64"), learns=False, once=True)
 
     def eq(self, x: Symbolic, y: Symbolic | float) -> Symbolic:
         shape = broadcast(x.shape, y.shape) if isinstance(y, Symbolic) else x.shape
@@ -278,7 +288,7 @@ class Tape(Operations):
 
     def later(self, x: Symbolic, past: Number = 0) -> Symbolic:
         """A mask that every pass makes."""
-        return Symbolic(self, x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
+        return self._tensor(x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
         return self.save(self.call("aten::index", (table, index), (*index.shape, table.shape[-1])), index)
@@ -291,7 +301,7 @@ class Tape(Operations):
         self.note(weight_matrices=(WeightMatrix(inputs, outputs),))
         y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
         if not (self._frees and _is_spread(x)):
-            self.save(y, x.reshape(-1, inputs))
+            self.save(y, x.reshape(-1, inputs) if self.follows_memory else x)
         return y
 
     def solved(self, system: Symbolic, x: Symbolic) -> Symbolic:
@@ -338,7 +348,7 @@ class Tape(Operations):
         return y
 
     def zeros(self, *shape: Number, like: Any = None, type_: Type = "model") -> Symbolic:
-        return Symbolic(self, shape, self.storage(prod(shape), type_), learns=False)
+        return self._tensor(shape, self.storage(prod(shape), type_), learns=False)
 
     ones = zeros
 
@@ -391,7 +401,7 @@ class Tape(Operations):
 
     def filled(self, like: Symbolic, shape: Shape, value: float) -> Symbolic:
         constant = self.made(shape, like)
-        constant.learns = False
+        constant.learns = constant.raw = False
         return constant
 
     def loop(self, name: str, *args: Any) -> Any:
@@ -401,7 +411,7 @@ class Tape(Operations):
         result = LOOPS[name](self, *args)
         self.now.facts = facts
         for step in calls[first:]:
-            step.costs = Counter()
+            step.costs = Cost()
         self._called(operation, COSTS[operation](args, result))
         return result
 
@@ -442,12 +452,12 @@ class Tape(Operations):
         if a.ndim == 2 < b.ndim and not self._frees:  # noqa: PLR2004 - as torch folds a matrix times many
             return self.product(b.mT, a.mT).mT.contiguous()
         if b.ndim == 2 < a.ndim and not (self._frees and _is_spread(a)):  # noqa: PLR2004
-            merged, shape = [a.reshape(-1, a.shape[-1]), b], (*a.shape[:-1], b.shape[-1])
+            batch, merged = a.shape[:-2], [a.reshape(-1, a.shape[-1]), b] if self.follows_memory else [a, b]
         else:
-            batch = broadcast(a.shape[:-2], b.shape[:-2])
-            merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in (a, b)]
-            shape = (*batch, a.shape[-2], b.shape[-1])
-        result = self.call("aten::matmul", (a, b), shape, factors=(a, b))
+            batch, merged = broadcast(a.shape[:-2], b.shape[:-2]), [a, b]
+            if self.follows_memory:
+                merged = [one.expand(*batch, *one.shape[-2:]).reshape(-1, *one.shape[-2:]) for one in merged]
+        result = self.call("aten::matmul", (a, b), (*batch, a.shape[-2], b.shape[-1]), factors=(a, b))
         return self.save(result, *(one for one, of in zip(merged, (b, a), strict=True) if of.learns))
 
     # ── leaves ──
@@ -535,44 +545,44 @@ class Tape(Operations):
         result = leaf.traced(self, *inputs)
         self._now = None
         outputs = result if isinstance(result, tuple) else (result,)
-        tensors = [one for one in (*inputs, *outputs) if isinstance(one, Symbolic)]
         if self.follows_memory:
-            self._remember(path, now, tensors)
-        for one in now.saves:
-            if one.storage.origin is not None:
-                one.storage.origin.saved = True
+            self._remember(path, now, (*inputs, *outputs))
         statistics = now.facts.pop("statistics", 0)
         matrix = None
         if facts.pop("matrix", False):  # a fused kernel makes none
-            matrix = self._matrix(path, inputs, () if statistics else outputs)._replace(statistics=statistics)
+            matrix = self._matrix(path, inputs, () if statistics else outputs, statistics)
         if (row := self.rows.get(path)) is not None:
             if matrix is not None and row.matrix is not None:
                 self.rows[path] = msgspec.structs.replace(row, matrix=row.matrix.joined(matrix))
             return result
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
         title = title or self.titles.get(last) or own or TITLES[last]
-        once = all(one.once for one in tensors)
-        stated = {"params": now.params, "once": once, "takes_input": now.takes_input}
         if matrix is not None and (matrix.entries or matrix.statistics):
-            stated["matrix"] = matrix
-        self.rows[path] = Operation(
-            path=path, title=title if label is None else f"{title} ({label})", **stated | now.facts | facts
-        )
+            facts["matrix"] = matrix
+        once = all(one.once for one in (*inputs, *outputs) if isinstance(one, Symbolic))
+        self.rows[path] = Operation(**{
+            "path": path, "title": title if label is None else f"{title} ({label})", "params": now.params, "once": once,
+            "takes_input": now.takes_input, **now.facts, **facts,
+        })  # fmt: skip
         return result
 
-    def _matrix(self, path: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> Matrix:
+    def _matrix(self, path: str, inputs: Iterable[Any], outputs: Iterable[Any], statistics: Number) -> Matrix:
         """The attention matrix that a leaf has made, if it has not worked in place, and those that are alive.
 
         Those are alive to which a variable of the program refers, as in torch, whose memory is freed in the same way.
         """
-        given = [id(one.storage) for one in inputs if isinstance(one, Symbolic)]
-        made = [(one.storage, one.numel() // self.batch) for one in outputs if id(one.storage) not in given]
+        given = [one.storage for one in inputs if isinstance(one, Symbolic)]
         self._matrices = [one for one in self._matrices if one[0]() is not None]
-        self._matrices += [(ref(storage), entries) for storage, entries in made]
         steps = 1 if self._steps is None else self._steps
-        self._saved_matrices += [(path, storage.origin, entries * steps) for storage, entries in made if storage.origin]
-        entries, alive = sum(size for _, size in made), sum(size for _, size in self._matrices)
-        return Matrix(entries * steps, alive)
+        entries: Number = 0
+        for one in outputs:
+            if one.storage not in given:
+                made = one.numel() // self.batch
+                self._matrices.append((ref(one.storage), made))
+                if one.storage.origin:
+                    self._saved_matrices.append((path, one.storage.origin, made * steps))
+                entries += made
+        return Matrix(entries * steps, sum([size for _, size in self._matrices]), 0, statistics)
 
     def rows_with_costs(self, result: Any) -> tuple[Operation, ...]:
         """The rows with their costs, and those of the backward pass from a result: MACs, and matrices that it saves."""
@@ -580,25 +590,25 @@ class Tape(Operations):
         reached = _made_of(one.storage.origin for one in outputs)
         products = [call for call in self.record.calls if call.backward_macs is not None]
         self.record.calls += [
-            TapeCall(call.operation, call.module, Counter(macs=call.backward_macs), "backward", call.times)
+            TapeCall(call.operation, call.module, Cost(macs=call.backward_macs), "backward", call.times)
             for call in reversed(products)
             if call.result in reached or self.decodes  # a decode step leaves more than its output
         ]
         costs, backward = self.record.costs_by_module(), self.record.backward_by_module()
-        changed: dict[str, dict[str, Any]] = defaultdict(dict)
         for path, row in self.rows.items():
-            changed[path] = {quantity: amount for quantity, amount in costs.get(path, {}).items() if amount}
-            if row.once and not changed[path] and row.matrix is None:
-                changed[path]["once"] = False
+            of_row = {quantity: amount for quantity, amount in costs.get(path, Cost()).items() if amount}
+            for quantity, amount in of_row.items():
+                force_setattr(row, quantity, amount)
+            if row.once and row.matrix is None and not of_row:
+                force_setattr(row, "once", False)
         for path in dict.fromkeys(call.module for call in products):
             if backward[path] != 2 * costs[path]["macs"]:  # of each product two, where a row does not say
-                changed[path]["backward_macs"] = backward[path]
+                force_setattr(self.rows[path], "backward_macs", backward[path])
         for path, origin, entries in self._saved_matrices:
-            if origin.saved and (matrix := changed[path].get("matrix", self.rows[path].matrix)) is not None:
-                changed[path]["matrix"] = matrix._replace(saved=matrix.saved + entries)
-        for path, changes in changed.items():
-            if changes:
-                self.rows[path] = msgspec.structs.replace(self.rows[path], **changes)
+            row = self.rows[path]
+            if origin.saved and row.matrix is not None:
+                made, alive, saved, statistics = row.matrix
+                force_setattr(row, "matrix", Matrix(made, alive, saved + entries, statistics))
         return tuple(self.rows.values())
 
     def unused(self, name: str, leaf: Leaf, x: Any) -> None:
@@ -607,10 +617,11 @@ class Tape(Operations):
         aside.run(name, leaf, aside.input(*x.shape[1:], raw=False))
         self.rows |= {path: without_work(row) for path, row in aside.rows.items()}
 
-    def _remember(self, path: str, now: _RunningLeaf, tensors: Iterable[Symbolic]) -> None:
+    def _remember(self, path: str, now: _RunningLeaf, given: Iterable[Any]) -> None:
         """The bytes of a call: what it saves first, and what it reads and writes."""
         steps = 1 if self._steps is None else self._steps
         self.save_storages(path, now.saves)
+        tensors = (one for one in given if isinstance(one, Symbolic))
         seen = {(id(one.storage), one.shape, one.strides, one.offset): one for one in tensors}
         self.record.operands[path] += sum(map(self._bytes, seen.values())) * steps
 

@@ -62,10 +62,15 @@ class Plot(NamedTuple):
 
     summary: Sequence[str]
     """Lines of text: slopes, ratios, crossovers."""
-    rows: list[dict[str, Any]]
-    """The points of its lines, and those that were measured."""
+    records: Callable[[], list[dict[str, Any]]]
+    """Makes `rows`."""
     picture: Callable[[str], bytes]
     """The ending of a file -> its bytes: `.svg`, `.png`, `.pdf`."""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The points of its lines, and those that were measured."""
+        return self.records()
 
     def content(self, ending: str) -> str | bytes:
         """What a file with this ending has: a picture, or rows as CSV.
@@ -165,7 +170,10 @@ def _scaling(specs: Sequence[Any], metric: str, over: Range, given: dict[str, An
     sweeps, live = _pointed(sweeps, how, metric, device, timing, say)
     lines = [_predicted(one, how, device or "cpu", timing, say) for one in sweeps] if predict else []
     chart = scaling_chart(sweeps, live, metric, mark=at, predicted=lines)
-    rows = [row for one, ledgers in zip(sweeps, lines or live, strict=True) for row in records(one, ledgers)]
+
+    def rows() -> list[dict[str, Any]]:
+        return [row for one, ledgers in zip(sweeps, lines or live, strict=True) for row in records(one, ledgers)]
+
     return Plot(chart.summary, rows, partial(chart_bytes, chart))
 
 
@@ -373,5 +381,8 @@ def _throughput(specs: Sequence[Any], tokens: str | None, given: Mapping[str, An
     ledgers = system_ledgers(systems, run, how)
     names = distinct([ledger.metadata.name for ledger in ledgers])
     curves = _curves(dict(zip(names, ledgers, strict=True)), run, say)
-    rows = [row for curve in curves for row in curve_records(curve)]
+
+    def rows() -> list[dict[str, Any]]:
+        return [row for curve in curves for row in curve_records(curve)]
+
     return Plot(list(summary(curves)), rows, partial(throughput_bytes, curves))
