@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import ALIKE, BOTH_WAYS, HEADS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import HEADS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
@@ -79,31 +79,6 @@ POSITIONED = (
 )
 
 
-@st.composite
-def any_full(draw: st.DrawFn) -> Full:
-    heads = draw(HEADS)
-    causal = draw(st.none() | st.booleans())
-    position = draw(st.sampled_from(["none", "rope", *(["alibi"] if causal else [])]))
-    count = draw(st.integers(4, 40))
-    biased = position != "alibi" and draw(st.booleans())
-    if not causal and draw(st.booleans()):
-        values = draw(st.none() | st.integers(1, 64))
-        return Full(heads=heads, causal=causal, position=position, talking_heads=True, value_dim=values)
-    return Full(
-        heads=heads,
-        kv_heads=draw(st.none() | st.sampled_from([few for few in range(1, heads + 1) if heads % few == 0])),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        value_dim=draw(st.none() | st.integers(1, 64)),
-        causal=causal,
-        position=position,
-        rope_base=draw(st.sampled_from([10000.0, 500000.0])),
-        scaled=draw(st.booleans()),
-        bias=Buckets(count=count, distance=draw(st.integers(count, 300))) if biased else None,
-        projection_bias=draw(st.booleans()),
-        output_bias=draw(st.none() | st.booleans()),
-    )
-
-
 FULL = MechanismCase(
     component=Full,
     letters=lambda component, place: (
@@ -127,24 +102,14 @@ FULL = MechanismCase(
         (Full(heads=6, kv_heads=2, value_dim=3, causal=True), 2 * (1 + 3), 0),
     ),
     examples=(*PLAIN, *TALKING, *POSITIONED),
-    components=any_full(),
+    components=any_of(
+        Full,
+        kv_heads=st.sampled_from([None, 1, 2, 3]),
+        bias=st.none() | st.builds(Buckets, count=st.integers(4, 40), distance=st.integers(40, 300)),
+    )
+    | st.builds(Full, heads=HEADS, position=st.sampled_from(["none", "rope"]), talking_heads=st.just(value=True)),
     symbolic=PLAIN,
 )
-
-
-@st.composite
-def any_mla(draw: st.DrawFn) -> Mla:
-    return Mla(
-        heads=draw(HEADS),
-        kv_rank=draw(st.integers(1, 40)),
-        q_rank=draw(st.none() | st.integers(1, 40)),
-        rope_dim=2 * draw(st.integers(1, 9)),
-        head_dim=draw(st.none() | st.integers(1, 40)),
-        value_dim=draw(st.none() | st.integers(1, 40)),
-        causal=draw(st.none() | st.booleans()),
-        rope_base=draw(st.sampled_from([10000.0, 50.0])),
-        projection_bias=draw(st.booleans()),
-    )
 
 
 MLA = MechanismCase(
@@ -176,7 +141,7 @@ MLA = MechanismCase(
         Mla(heads=2, kv_rank=3, rope_dim=2, q_rank=4, head_dim=5, value_dim=3, causal=True, projection_bias=True),
         Mla(heads=1, kv_rank=7, rope_dim=6, value_dim=4, rope_base=50.0),
     ),
-    components=any_mla(),
+    components=any_of(Mla, rope_dim=st.integers(1, 9).map(lambda half: 2 * half)),
 )
 
 
@@ -194,7 +159,7 @@ CROSS = MechanismCase(
     flags={"heads": "all but q scale"},
     cached=((Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),),
     examples=CROSS_EXAMPLES,
-    components=st.builds(Cross, **ALIKE, value_dim=st.none() | st.integers(1, 64), scaled=st.booleans()),
+    components=any_of(Cross),
     memory=True,
     symbolic=CROSS_EXAMPLES,
 )
@@ -208,7 +173,7 @@ CLASS_ATTENTION = MechanismCase(
         ClassAttention(heads=3, projection_bias=False),
         ClassAttention(heads=1, head_dim=5),
     ),
-    components=st.builds(ClassAttention, **BOTH_WAYS),
+    components=any_of(ClassAttention, on=Grid((5,), 1)),
     growth=lambda component: (Grid((6,), 1), Grid((12,), 1)),
     # Nothing but the class token beside one place, oblong, prime; two and three special tokens.
     grids=(
@@ -233,14 +198,7 @@ RELATIVE = MechanismCase(
         Relative(heads=1, head_dim=4, causal=True, memory=7, memory_queries=True),
         Relative(heads=2, memory=2),
     ),
-    components=st.builds(
-        Relative,
-        **ALIKE,
-        causal=st.none() | st.booleans(),
-        memory=st.integers(0, 9),
-        memory_queries=st.booleans(),
-        share=st.sampled_from([None, "biases"]),
-    ),
+    components=any_of(Relative),
     grids=(*SEQUENCES[:-1], Grid((2, 2), 1)),
 )
 
@@ -254,15 +212,7 @@ COMPRESSIVE = MechanismCase(
         Compressive(heads=3, causal=True, compressed_memory=2, compression=3, function="mean"),
         Compressive(heads=1, memory=2, compressed_memory=5, compression=1, function="max", projection_bias=True),
     ),
-    components=st.builds(
-        Compressive,
-        heads=HEADS,
-        causal=st.none() | st.booleans(),
-        memory=st.integers(0, 9),
-        compressed_memory=st.integers(1, 9),
-        compression=st.integers(1, 5),
-        function=st.sampled_from(["conv", "mean", "max"]),
-    ),
+    components=any_of(Compressive),
     grids=SEQUENCES[:-1],
 )
 
@@ -408,25 +358,6 @@ KERNEL_EXAMPLES = (
 )
 
 
-@st.composite
-def any_kernel(draw: st.DrawFn) -> Kernel:
-    causal = draw(st.none() | st.booleans())
-    form = draw(st.sampled_from([None, "parallel", "chunked", "recurrent"])) if causal else None
-    chunked = causal and form in (None, "chunked")
-    return Kernel(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        causal=causal,
-        form=form,
-        chunk=draw(st.none() | st.integers(1, 9)) if chunked else None,
-        features=draw(
-            st.just(EluPlusOne())
-            | st.builds(RandomFeatures, count=st.integers(1, 99), function=st.sampled_from(["softmax", "relu"]))
-        ),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 KERNEL = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
     component=Kernel,
@@ -445,7 +376,11 @@ KERNEL = MechanismCase(
     ),
     followed_otherwise=lambda component: {"read", "normaliser"},
     examples=KERNEL_EXAMPLES,
-    components=any_kernel(),
+    components=any_of(
+        Kernel,
+        features=st.just(EluPlusOne())
+        | st.builds(RandomFeatures, count=st.integers(1, 99), function=st.sampled_from(["softmax", "relu"])),
+    ),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     grids=SEQUENCES,
     fused=False,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import ALIKE, HEADS, SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from references.chosen import Readings, everything, readings
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
@@ -128,14 +128,7 @@ LSH = MechanismCase(
         Lsh(heads=1, rounds=3, bucket=4, buckets=[2, 4], head_dim=5, projection_bias=True),
         Lsh(heads=3, rounds=1, bucket=3, buckets=6),
     ),
-    components=st.builds(
-        Lsh,
-        **ALIKE,
-        rounds=st.integers(1, 8),
-        bucket=st.integers(1, 12),
-        buckets=st.none() | EVEN | st.lists(EVEN, min_size=2, max_size=4),
-        causal=st.sampled_from([None, False, "approximate"]),
-    ),
+    components=any_of(Lsh, buckets=st.none() | EVEN | st.lists(EVEN, min_size=2, max_size=4)),
     growth=lsh_growth,
     grids=SEQUENCES,
     frozen=lsh_frozen,
@@ -261,20 +254,6 @@ ROUTING = MechanismCase(
 )
 
 
-@st.composite
-def any_sinkhorn(draw: st.DrawFn) -> Sinkhorn:
-    causal = draw(st.none() | st.booleans())
-    return Sinkhorn(
-        heads=draw(HEADS),
-        block=draw(st.integers(1, 9)),
-        iterations=draw(st.integers(0, 9)),
-        temperature=draw(st.floats(0.1, 2)),
-        sortcut=None if causal else draw(st.none() | st.integers(1, 4)),
-        causal=causal,
-        projection_bias=draw(st.booleans()),
-    )
-
-
 SINKHORN = MechanismCase(
     component=Sinkhorn,
     letters=lambda component, place: (
@@ -303,7 +282,7 @@ SINKHORN = MechanismCase(
         Sinkhorn(heads=2, head_dim=4, block=4, causal=True),
         Sinkhorn(heads=1, block=2, iterations=1, sortcut=2),
     ),
-    components=any_sinkhorn(),
+    components=any_of(Sinkhorn),
     growth=lambda component: (Grid((4 * component.block,)), Grid((8 * component.block,))),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((3, 4)), Grid((13,)), Grid((7,), 1)),
 )
@@ -377,14 +356,7 @@ DEFORMABLE = MechanismCase(
         Deformable(heads=3, points=2, projection_bias=False),
         Deformable(heads=2, head_dim=2, points=4),
     ),
-    components=st.builds(
-        Deformable,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 5),
-        points=st.integers(1, 9),
-        causal=st.none() | st.just(value=False),
-        projection_bias=st.booleans(),
-    ),
+    components=any_of(Deformable, on=Grid((3, 5))),
     growth=lambda component: (Grid((8, 10)), Grid((16, 10))),
     grids=(
         *(Grid(sides) for sides in [(1, 1), (1, 4), (3, 5), (5, 3), (7, 9)]),

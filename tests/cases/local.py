@@ -8,11 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import (
-    ALIKE,
-    BOTH_WAYS,
     GRIDS,
     GRIDS_WITH_EXTRA,
-    HEADS,
     SEQUENCES,
     VOLUME,
     Letters,
@@ -145,23 +142,11 @@ SMALL_VOLUME = Grid((3, 4, 3))
 POOLING_WIDE = 48
 
 
-@st.composite
-def pooling_options(draw: st.DrawFn) -> dict[str, Any]:
-    """What both kinds of pooling attention have."""
-    odd, stride = st.sampled_from([1, 3, 5]), st.sampled_from([1, 2, 4])
-    q_stride, kv_stride = draw(stride), draw(stride)
-    return {
-        "heads": draw(st.sampled_from([1, 2, 3, 4])),
-        "q_size": draw(odd),
-        "q_stride": q_stride,
-        "kv_size": draw(odd),
-        "kv_stride": kv_stride,
-        "function": draw(st.sampled_from(["conv", "max", "mean"])),
-        "bias": draw(st.sampled_from(["none", "decomposed"])),
-        "residual_pooling": draw(st.sampled_from(["none", "grid", "all"])),
-        "out_width": draw(st.sampled_from([None, 12, 24])),
-        "projection_bias": draw(st.booleans()),
-    }
+_SIZES, _STRIDES = st.sampled_from([1, 3, 5]), st.sampled_from([1, 2, 4])
+# What both kinds of pooling attention have.
+POOLS: dict[str, Any] = {"q_size": _SIZES, "kv_size": _SIZES, "q_stride": _STRIDES, "kv_stride": _STRIDES} | {
+    "out_width": st.sampled_from([None, 12, 24]), "on": Grid((8, 8)),
+}  # fmt: skip
 
 
 POOLING = MechanismCase(
@@ -190,7 +175,7 @@ POOLING = MechanismCase(
         Pooling(heads=2, q_stride=2, kv_stride=2, function="max"),
         Pooling(heads=2, q_size=3, kv_stride=2, function="mean", bias="decomposed"),
     ),
-    components=st.builds(lambda given: Pooling(**given), pooling_options()),
+    components=any_of(Pooling, **POOLS),
     growth=lambda component: (Grid((8, 4)), Grid((16, 4))),
     grids=(*GRIDS_FEW, *GRIDS_WITH_EXTRA, SMALL_VOLUME),
     image=True,
@@ -217,9 +202,7 @@ WINDOW_POOLING = MechanismCase(
         WindowPooling(heads=1, window=4, q_stride=2, kv_stride=4, kv_size=1, out_width=12),
         WindowPooling(heads=2, window=3, q_size=1, function="mean"),
     ),
-    components=st.builds(
-        lambda given, window: WindowPooling(window=window, **given), pooling_options(), st.sampled_from([4, 8, 12])
-    ),
+    components=any_of(WindowPooling, **POOLS, window=st.sampled_from([4, 8, 12])),
     growth=lambda component: (
         Grid((3 * component.window, component.window)),
         Grid((6 * component.window, component.window)),
@@ -276,23 +259,7 @@ LOCAL_RELATION = MechanismCase(
 )
 
 
-@st.composite
-def any_sliding(draw: st.DrawFn) -> Sliding:
-    causal = draw(st.sampled_from([None, False, True]))
-    heads, tokens = draw(HEADS), 0 if causal else draw(st.integers(0, 3))
-    alone = not tokens and causal
-    return Sliding(
-        heads=heads,
-        kv_heads=draw(st.none() | st.just(1)) if alone else None,
-        position=draw(st.sampled_from(["none", "rope"])) if alone else "none",
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        window=2 * draw(st.integers(1, 20)),
-        dilation=draw(st.integers(1, 4)),
-        global_tokens=tokens,
-        global_projections=None if alone else draw(st.none() | st.booleans()),
-        causal=causal,
-        projection_bias=draw(st.booleans()),
-    )
+WINDOWS = st.integers(1, 20).map(lambda side: 2 * side)
 
 
 def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
@@ -333,7 +300,8 @@ SLIDING = MechanismCase(
         Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True),
         Sliding(heads=3, window=4, position="rope"),
     ),
-    components=any_sliding(),
+    components=any_of(Sliding, window=WINDOWS, global_tokens=st.integers(0, 3))
+    | any_of(Sliding, window=WINDOWS, global_tokens=st.just(0), causal=st.just(value=True)),
     growth=whole_windows,
     grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
     # three global tokens need as many
@@ -346,28 +314,6 @@ def blockwise_growth(component: Blockwise) -> tuple[Grid, Grid]:
     """Whole blocks, three along each side at least, so that the one in the middle has all its memory."""
     rows, columns = component.block if isinstance(component.block, list) else (1, component.block)
     return Grid((4 * rows, 4 * columns)), Grid((8 * rows, 4 * columns))
-
-
-@st.composite
-def any_blockwise(draw: st.DrawFn) -> Blockwise:
-    margins = st.integers(0, 5)
-    causal = draw(st.sampled_from([None, False, True]))
-    flat = {"block": draw(st.integers(1, 9)), "before": draw(st.integers(0, 20))}
-    on_a_grid = {
-        "block": draw(st.lists(st.integers(1, 5), min_size=2, max_size=2)),
-        "above": draw(margins),
-        "beside": draw(margins),
-    }
-    if not causal:
-        flat["after"] = draw(st.integers(0, 20))
-        on_a_grid["below"] = draw(margins)
-    return Blockwise(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        causal=causal,
-        projection_bias=draw(st.booleans()),
-        **draw(st.sampled_from([flat, on_a_grid])),
-    )
 
 
 BLOCKWISE = MechanismCase(
@@ -386,7 +332,8 @@ BLOCKWISE = MechanismCase(
         Blockwise(heads=2, block=[2, 3], above=2, beside=2, causal=True),
         Blockwise(heads=1, head_dim=5, block=[3, 2], above=1, below=2, beside=1),
     ),
-    components=any_blockwise(),
+    components=any_of(Blockwise, block=st.integers(1, 9))
+    | any_of(Blockwise, on=Grid((3, 5)), block=st.lists(st.integers(1, 5), min_size=2, max_size=2)),
     growth=blockwise_growth,
     grids=tuple(Grid(sides) for sides in [(1, 1), (1, 4), (3, 5), (4, 6), (7, 9)]),
     sides=st.lists(st.integers(1, 14), min_size=2, max_size=2).map(tuple),
@@ -408,9 +355,7 @@ AXIAL = MechanismCase(
         Axial(axis="all", heads=2),
         Axial(axis="all", heads=1, causal=True),
     ),
-    components=st.builds(
-        Axial, axis=st.sampled_from(["row", "column", "depth", "all"]), **ALIKE, causal=st.none() | st.booleans()
-    ),
+    components=any_of(Axial, on=VOLUME),
     growth=lambda component: (Grid((3, 3)), Grid((6, 6))),
     # One token, one row, one column, oblong both ways, an odd prime square, three axes.
     grids=(*(Grid(sides) for sides in [(1, 1), (1, 5), (5, 1), (3, 5), (7, 7)]), VOLUME),
@@ -529,6 +474,8 @@ SPARSE = MechanismCase(
 )
 
 
+# Of a width, or of a side.
+_PARTS = st.sampled_from([1, 2, 3, 6])
 # Pools of two must fit; odd sides leave a border that no key reads.
 POOLED_GRIDS: tuple[Grid, ...] = (
     *(Grid(sides) for sides in [(2,), (5,), (13,), (2, 2), (3, 5), (7, 9), (4, 13)]),
@@ -547,13 +494,7 @@ NON_LOCAL = MechanismCase(
         "projection_bias": "g phi theta z",
     },
     examples=(NonLocal(), NonLocal(width=5, projection_bias=False, norm="none"), NonLocal(width=2, pool=2)),
-    components=st.builds(
-        NonLocal,
-        width=st.none() | st.integers(1, 20),
-        pool=st.integers(1, 3),
-        projection_bias=st.booleans(),
-        norm=st.sampled_from(["batch_norm", "layer_norm", "none"]),
-    ),
+    components=any_of(NonLocal, pool=st.integers(1, 3)),
     growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
     grids=POOLED_GRIDS,
     sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
@@ -580,12 +521,7 @@ SAGAN = MechanismCase(
         Sagan(reduction=3, value_reduction=1, output_projection=False),
         Sagan(reduction=6, value_reduction=2, pool=2),
     ),
-    components=st.builds(
-        Sagan,
-        reduction=st.sampled_from([1, 2, 3, 6]),
-        value_reduction=st.sampled_from([1, 2, 3, 6]),
-        pool=st.integers(1, 3),
-    ),
+    components=any_of(Sagan, reduction=_PARTS, value_reduction=_PARTS, pool=st.integers(1, 3)),
     growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
     grids=POOLED_GRIDS,
     sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
@@ -598,7 +534,7 @@ UNFOLDED = MechanismCase(
     component=Unfolded,
     letters=lambda component, place: {"r": len(place.grid.sides), "P": component.patch},
     examples=(Unfolded(heads=2), Unfolded(heads=3, patch=1), Unfolded(heads=1, head_dim=4, projection_bias=False)),
-    components=st.builds(Unfolded, **BOTH_WAYS, patch=st.sampled_from([1, 2, 3, 6])),
+    components=any_of(Unfolded, on=Grid((6, 6)), patch=_PARTS),
     growth=lambda component: (Grid((4, 2)), Grid((8, 2))),
     # One patch, a row and a column of them, oblong both ways, a sequence, a volume: patches must tile the grid.
     grids=tuple(Grid(sides) for sides in [(2,), (10,), (2, 2), (2, 8), (6, 2), (6, 10), (2, 4, 6)]),

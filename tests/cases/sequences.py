@@ -306,7 +306,7 @@ RWKV_TIME = MechanismCase(
         (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
     ),
     examples=(RwkvTime(),),
-    components=st.just(RwkvTime()),
+    components=any_of(RwkvTime),
     **COMMON,
 )
 

@@ -96,18 +96,6 @@ def widened(component: Bottleneck) -> int:
     return CONV_BLOCK_WIDE if component.width == 20 else 2 * CONV_BLOCK_WIDE
 
 
-@st.composite
-def any_bottleneck(draw: st.DrawFn) -> Bottleneck:
-    width = draw(st.sampled_from([{"width": 6}, {"expansion": 2}, {"expansion": 1}, {"width": 12}]))
-    return Bottleneck(
-        stride=draw(st.integers(1, 5)),
-        stride_on=draw(st.sampled_from(["1x1", "3x3"])),
-        squeeze=draw(st.sampled_from([None, 0.25, 0.5])),
-        **width,
-        **draw(st.sampled_from([{}, {"groups": 3}, {"group_width": 2}])),
-    )
-
-
 BOTTLENECK = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
     component=Bottleneck,
@@ -134,7 +122,15 @@ BOTTLENECK = MechanismCase(
         Bottleneck(width=12, stride=2, stride_on="1x1", spatial=LocalAttention(heads=2, size=3)),
         Bottleneck(width=12, stride=2, spatial=LocalRelation(size=3, share=5)),
     ),
-    components=any_bottleneck(),
+    components=any_of(
+        Bottleneck,
+        on=Grid((5, 5)),
+        width=st.sampled_from([None, 6, 12]),
+        expansion=st.sampled_from([None, 1, 2]),
+        groups=st.sampled_from([None, 3]),
+        group_width=st.sampled_from([None, 2]),
+        spatial=st.none(),
+    ),
     grids=AWKWARD,
     growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
     fused=False,
@@ -212,15 +208,7 @@ INVERTED_RESIDUAL = MechanismCase(
         InvertedResidual(size=5, stride=2, squeeze=0.5),
         InvertedResidual(ratio=1, squeeze=0.25),
     ),
-    components=st.builds(
-        InvertedResidual,
-        ratio=st.sampled_from([1, 1.5, 2, 4]),
-        hidden=st.none() | st.integers(1, 40),
-        stride=st.sampled_from([1, 2]),
-        size=st.sampled_from([3, 5, 7]),
-        act=st.sampled_from(["silu", "relu6"]),
-        squeeze=st.sampled_from([None, 0.25, 0.5]),
-    ),
+    components=any_of(InvertedResidual, squeeze=st.sampled_from([None, 0.25, 0.5])),
     grids=AWKWARD,
     growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
     fused=False,
@@ -238,13 +226,7 @@ CONV_MLP = MechanismCase(
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     flags={"ratio hidden": "all", "act": "^act", "hidden_act": "hidden_act"},
     examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
-    components=st.builds(
-        ConvMlp,
-        size=ODD,
-        ratio=st.sampled_from([0.5, 2, 4]),
-        act=st.sampled_from(["gelu", "silu"]),
-        hidden_act=st.sampled_from(["none", "relu"]),
-    ),
+    components=any_of(ConvMlp, size=ODD),
     growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     fused=False,
@@ -269,13 +251,7 @@ CONVNEXT = MechanismCase(
     component=ConvNext,
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     examples=(ConvNext(), ConvNext(size=3, norm="none", act="silu"), ConvNext(size=1, hidden=5), ConvNext(size=5)),
-    components=st.builds(
-        ConvNext,
-        size=st.integers(0, 6).map(lambda half: 2 * half + 1),
-        ratio=st.sampled_from([0.5, 2, 4]),
-        norm=st.sampled_from(["layer_norm", "rms_norm"]),
-        act=st.sampled_from(["gelu", "silu"]),
-    ),
+    components=any_of(ConvNext, size=ODD),
     growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     fused=False,
@@ -375,10 +351,7 @@ GMLP = MechanismCase(
     letters=of_hidden,
     flags={"ratio hidden": "all"},
     examples=(Gmlp(), Gmlp(ratio=1, norm="none"), Gmlp(hidden=4), Gmlp(hidden=10, act="silu")),
-    components=st.one_of(
-        st.builds(Gmlp, ratio=st.sampled_from([1, 2, 6]), act=st.sampled_from(["gelu", "silu"])),
-        st.builds(Gmlp, hidden=st.integers(1, 40).map(lambda half: 2 * half), norm=st.sampled_from(["affine", "none"])),
-    ),
+    components=any_of(Gmlp),
     fused=False,
 )
 
@@ -395,7 +368,7 @@ TOKEN_LINEAR = MechanismCase(
 FOURIER_MIXING = MechanismCase(
     component=FourierMixing,
     examples=(FourierMixing(),),
-    components=st.builds(FourierMixing),
+    components=any_of(FourierMixing),
     fused=False,
     per_token=False,
 )
