@@ -183,21 +183,6 @@ def test_enough_is_read():
     assert {form.preset for form in [*PRINTED, *BY_HAND]} <= set(preset_names())
 
 
-@pytest.mark.parametrize(
-    ("formula", "answer"),
-    [
-        ("2Nd + d²", 2 * 5 * 3 + 9),
-        ("L(12d² + 2d)", 2 * (108 + 6)),
-        ("⌈N/d⌉·d", 6),
-        ("9/3·[one]", 300),
-        ("1,000·3 - 7·(2 + 1)", 2979),
-        ("4096/128", 32),
-    ],
-)
-def test_formulas_by_hand(formula, answer):
-    assert value(formula, {"N": 5, "d": 3, "L": 2}, lambda _: 100) == answer
-
-
 @pytest.mark.parametrize("formula", ["per layer 4·d", "3·", "2·x", "__import__('os')", "[none]", "2 3)", ""])
 def test_what_is_no_formula_is_refused(formula):
     with pytest.raises(UnreadableError):
