@@ -358,12 +358,6 @@ def test_evaluated_ledgers_are_those_that_would_be_counted(tmp_path, attention):
         assert [row.core for row in along.ledger(N).rows] == [row.core for row in ledger_at(N).rows]
 
 
-def in_padded_windows(x: torch.Tensor) -> torch.Tensor:
-    """Attention in windows of 6, padded up."""
-    x = nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 6)).unflatten(1, (-1, 6))
-    return x @ x.transpose(2, 3)
-
-
 def along(module, shape, own):
     """Its ledgers from `own` on, and the sizes at which it was counted."""
     sizes = []
@@ -376,9 +370,12 @@ def along(module, shape, own):
 
 
 def test_where_no_polynomial_fits_every_size_is_counted():
-    found, sizes = along(Call(in_padded_windows), lambda N: (1, N, 4), 12)
+    found, sizes = along(Windows(6), lambda N: (1, N, 8), 12)
     assert not found.evaluated
-    assert [found.ledger(N).total("macs") for N in (12, 13, 18, 1000)] == [288, 432, 432, 24048]
+    # 4·d² + 2·6·d of every padded token
+    assert [found.ledger(N).total("macs") for N in (12, 13, 18, 1000)] == [
+        352 * tokens for tokens in (12, 18, 18, 1002)
+    ]
     assert 1000 in sizes
 
 
@@ -397,23 +394,12 @@ def test_polynomials_end_where_a_count_does_not_meet_them():
     assert len(sizes) == before + 1
 
 
-def halves(x: torch.Tensor) -> torch.Tensor:
-    """Even numbers of tokens alone."""
-    return x.reshape(1, 2, -1, 4) @ x.reshape(1, 2, -1, 4).transpose(2, 3)
-
-
-def on_squares(x: torch.Tensor) -> torch.Tensor:
-    """Square grids alone."""
-    side = int(x.shape[1] ** 0.5)
-    return x.reshape(1, side, side, 4) @ x.new_empty(4, 4)
-
-
 def test_the_sizes_at_which_a_module_runs():
-    even, squares = (along(Call(one), lambda N: (1, N, 4), 16)[0] for one in (halves, on_squares))
+    even, squares = (along(one, lambda N: (1, N, 8), 16)[0] for one in (Pairs(), Grid()))
     assert (even.axis.grain, even.axis.squares) == (2, False)
-    assert even.ledger(100).total("macs") == 2 * 50 * 50 * 4
+    assert even.ledger(100).total("macs") == 16 * 100
     assert (squares.axis.grain, squares.axis.squares) == (1, True)
-    assert squares.ledger(10000).total("macs") == 160000
+    assert squares.ledger(10000).total("macs") == 24 * 10000
     for found in (even, squares):
         with pytest.raises(XfcostError):
             found.ledger(99)
@@ -426,9 +412,7 @@ class NeverFits:
     weights = positions = config = letters = None
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
-        ledger = module_ledger(
-            Call(in_padded_windows), (torch.empty(1, lengths.tokens or 1, 4, device="meta"),), trace=False
-        )
+        ledger = module_ledger(Windows(6), (torch.empty(1, lengths.tokens or 1, 8, device="meta"),), trace=False)
         metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
         return msgspec.structs.replace(ledger, metadata=metadata)
 
@@ -441,4 +425,4 @@ def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone():
     assert "3,000 operations" in next(slow.remarks())
     with pytest.raises(XfcostError):
         slow.costs(Run(tokens=(13,)))
-    assert patient.costs(Run(tokens=(13,)))[1]["macs"] == 432
+    assert patient.costs(Run(tokens=(13,)))[1]["macs"] == 352 * 18
