@@ -62,10 +62,10 @@ UNREAD = {
     "lr-net-26": "letters that differ from stage to stage: worked out block by block in test_residual_networks.py",
     "mistral-7b-sliding": "tells the keys per query too",
     "sasa-26": "letters that differ from stage to stage: worked out block by block in test_residual_networks.py",
-    "sasa-50-k3": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
-    "sasa-50-k5": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
-    "sasa-50-k9": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
-    "sasa-50-k11": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
+    **{
+        f"sasa-50-k{size}": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py"
+        for size in (3, 5, 9, 11)
+    },
     "switch-base-128-capacity": "tells the slots alone",
     "t5-v1.1-small": "beside a tied model that is no preset",
     "transformer-xl-enwik8": "beside what transformers' model costs, which is not printed",
