@@ -514,12 +514,6 @@ def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
     assert not fused
 
 
-def test_n_beyond_the_positions_has_a_note(tmp_path):
-    path = config_of(tmp_path, "Qwen3ForCausalLM", max_position_embeddings=8)
-    assert step(path).metadata.warnings == (f"N = {N} is beyond the model's 8 positions",)
-    assert step(path, N=8).metadata.warnings == ()
-
-
 # A prompt and the steps after it ──────────────────────────────────────────────────────────────────────────────────────
 
 

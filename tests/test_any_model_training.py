@@ -274,13 +274,12 @@ def test_a_recurrent_network_of_torch_is_said_to_save_its_steps(module, noted):
 CONFIGS = Path(__file__).parent / "data" / "configs"
 # What a class saves is its own; of its masks the pairs that are kept are not known.
 OWN = {"kept_bytes", "attention_kept_bytes", "memory"}
-OF_MASKS = {"least_step_flops", "least_recomputed_flops"}
 # From release 5.24 on the class keeps the weights of its routers in float32.
 OF_ROUTERS = {"params_bytes", "gradients_bytes", "master_bytes"}
 # Config -> options, and fields of a run in which transformers runs something else than the importer's spec.
 PLANNED = {
     "gpt2": ({}, set()), "llama-3.2-1b": ({}, set()), "mistral-7b-v0.1": ({}, set()), "mixtral-8x7b": ({}, set()),
-    "deepseek-v2-lite": ({}, OF_ROUTERS), "t5-small": ({}, OF_MASKS),
+    "deepseek-v2-lite": ({}, OF_ROUTERS), "t5-small": ({}, {"least_step_flops", "least_recomputed_flops"}),
 }  # fmt: skip
 QUICK = ("llama-3.2-1b",)
 

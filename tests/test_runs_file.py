@@ -110,16 +110,6 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     assert path.read_bytes() == content
 
 
-def test_a_broken_line_in_the_middle_is_named_and_nothing_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl"
-    lines = written(path, row("A"), row("B")).splitlines(keepends=True)
-    content = lines[0] + lines[1][:40] + b"\n" + lines[2]
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"runs.jsonl:2 is not a row of measurements .*delete that line"):
-        opened(path)
-    assert path.read_bytes() == content
-
-
 @pytest.mark.parametrize(("line", "told"), [(1, ":1 is not a header of"), (2, ":2 is not a row of")])
 def test_a_byte_that_is_no_utf_8_is_refused_with_its_line(tmp_path: Path, line: int, told: str) -> None:
     path = tmp_path / "runs.jsonl"
