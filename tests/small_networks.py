@@ -70,15 +70,17 @@ def no_result(self: Any, x: Tensor) -> None:
 
 
 class Square(torch.autograd.Function):
-    """An autograd function of its own: x·xᵀ."""
+    """x·xᵀ, with a backward pass of its own."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
         return x @ x.mT
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:
-        raise NotImplementedError
+        (x,) = ctx.saved_tensors
+        return (gradient + gradient.mT) @ x
 
 
 def loop(self: Any, x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from modules import Busy, Call, state, torch_macs
+from small_networks import Square
 from xfcost.torch_models.tracing.trace import trace
 
 
@@ -40,16 +41,6 @@ def test_totals_that_are_not_all_say_so_in_the_same_breath() -> None:
     ]
 
 
-class _Squared(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
-        return x @ x
-
-    @staticmethod
-    def backward(ctx, *gradients: Tensor) -> Tensor:
-        return gradients[0]
-
-
 @torch.jit.script
 def _looped(x: Tensor) -> Tensor:
     for _ in range(3):
@@ -65,7 +56,7 @@ def _nested(x: Tensor) -> Tensor:
     ("function", "name"),
     [
         (_nested, "aten::mul without a shape"),
-        (_Squared.apply, "prim::PythonOp._Squared"),
+        (Square.apply, "prim::PythonOp.Square"),
         (lambda x: _looped(x) + 1, "prim::CallFunction"),
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "aten::_sparse_mm"),
         (lambda x: F.interpolate(x[None, None], scale_factor=0.5, mode="bilinear", antialias=True)[0, 0], None),

@@ -62,15 +62,15 @@ def buckets_of(module: nn.Module, qk_BPD: Tensor) -> Tensor:
     return torch.stack(numbers, 2)
 
 
-class HeldLsh(nn.Module):
-    """Buckets that no input changes."""
+class Held(nn.Module):
+    """What was chosen once, for every sample whatever comes in."""
 
-    def __init__(self, bucket_1HRP: Tensor) -> None:
+    def __init__(self, chosen: Tensor) -> None:
         super().__init__()
-        self.register_buffer("bucket_1HRP", bucket_1HRP)
+        self.register_buffer("chosen", chosen)
 
-    def forward(self, rotated_BHPr: Tensor) -> Tensor:
-        return self.bucket_1HRP.expand(rotated_BHPr.shape[0], -1, -1, -1)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.chosen.expand(len(x), *self.chosen.shape[1:])
 
 
 def lsh_frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
@@ -86,7 +86,7 @@ def lsh_frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     qk_1PD = F.linear(F.pad(x_1ND, (0, 0, 0, padded - tokens)), module.query_key.weight, module.query_key.bias)
     buckets = buckets_of(module, qk_1PD)
     held = copy.deepcopy(module)
-    held.hash = HeldLsh(torch.where(module.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
+    held.hash = Held(torch.where(module.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
     heads = [readings(bucket_RP.tolist(), tokens, module.config.bucket, causal=causal) for bucket_RP in buckets[0]]
     return Frozen(held, read_by_token(heads, tokens))
 
@@ -153,17 +153,6 @@ def reads_key(component: Routing, query: int, key: int) -> bool:
     return key <= query or not component.causal
 
 
-class HeldRouting(nn.Module):
-    """What was chosen once, whatever comes in."""
-
-    def __init__(self, chosen_1HCW: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("chosen_1HCW", chosen_1HCW)
-
-    def forward(self, near_BHNC: Tensor) -> Tensor:
-        return self.chosen_1HCW.expand(near_BHNC.shape[0], -1, -1, -1)
-
-
 def routing_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     """The choice for tokens in as many groups as there are clusters, round robin, each centroid on its group.
 
@@ -190,7 +179,7 @@ def routing_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Froze
             leaf.register_forward_hook(lambda _, __, output, name=name: chosen.update({name: output}))
     module(middle_CD[torch.arange(tokens) % count][None] + blur_1ND)
     for name, choice in chosen.items():
-        setattr(module, name, HeldRouting(choice))
+        setattr(module, name, Held(choice))
     queries = chosen["choose"][0].tolist()
     keys = chosen.get("choose_keys", chosen["choose"])[0].tolist()
     members: list[Members] = [list(zip(*head, strict=True)) for head in zip(queries, keys, strict=True)]
@@ -293,17 +282,6 @@ def several(*maps: tuple[int, int]) -> Grid:
     return Grid((sum(map(math.prod, maps)),), levels=maps)
 
 
-class HeldDeformable(nn.Module):
-    """Offsets that were chosen once, whatever comes in."""
-
-    def __init__(self, offsets_1NP: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("offsets_1NP", offsets_1NP)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.offsets_1NP.expand(len(x_BND), -1, -1)
-
-
 def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     """Offsets of up to two cells either way, the same for all tokens, so that all read as many off the border.
 
@@ -316,7 +294,7 @@ def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Fr
     # no multiple of a half: a point in the middle of a cell reads that cell alone
     offsets = 4 * torch.rand(1, 1, heads * len(maps) * points * 2, generator=noise, dtype=torch.float64) - 2
     offsets = offsets.expand(-1, tokens, -1)
-    module.offsets = HeldDeformable(offsets)
+    module.offsets = Held(offsets)
     places = [
         ((row + 0.5) / height, (column + 0.5) / width)
         for height, width in maps
