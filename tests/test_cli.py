@@ -202,9 +202,15 @@ class TestTerminal:
         assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)
 
     @pytest.mark.parametrize("columns", ["80", "100", "140"])
-    @pytest.mark.parametrize("arguments", [["analyze", "swin", "--no-trace"], ["compare", "vit", "swin", "--N", "784"]])
-    def test_fits_the_terminal(self, arguments, columns):
-        out = xf(*arguments, COLUMNS=columns).stdout
+    @pytest.mark.parametrize(
+        "words",
+        [
+            "analyze swin --no-trace", "compare vit swin --N 784", "diff swin-t swin-s",
+            "analyze llama3-70b --mode decode --N 32k --batch 16 --on nvidia --price 2 --mbu 60% --no-trace",
+        ],
+    )  # fmt: skip
+    def test_fits_the_terminal(self, words, columns):
+        out = stdout_of(*words.split(), COLUMNS=columns)
         assert max(map(len, out.splitlines())) <= int(columns)
         assert "…" not in out
 

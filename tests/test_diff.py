@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import xfcost
-from helpers import stdout_of
 from measured import THERE, changed, row, runs_file, timed
 from repositories import spec, write
 from xfcost.api.difference import diff
@@ -197,12 +196,6 @@ def test_json_and_csv_add_up():
     assert sum(one["difference"] for one in fields["by_block"]["macs"]) == macs["difference"]
     assert {f"{name}_difference" for name in COUNTED} <= set(fields["operations"][0])
     assert document(found).text("csv").count("\n") == 1 + len(found.changes)
-
-
-@pytest.mark.parametrize("columns", [80, 100])
-def test_the_totals_come_first_and_fit(columns):
-    done = stdout_of("diff", "swin-t", "swin-s", COLUMNS=str(columns))
-    assert max(map(len, done.splitlines())) <= columns
 
 
 def test_markdown_fits_a_comment_of_a_pull_request():
