@@ -267,15 +267,13 @@ INDUCING = MechanismCase(
 COMPRESSED = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,)))),
     component=Compressed,
-    letters=lambda component, place: (
-        {
-            "M": ceil_div(place.grid.total, component.compression),
-            "κ": component.kernel or component.compression,
-            "g": component.groups,
-            "t": int(component.null_key),
-        }
-        | {"c": component.compression}
-    ),
+    letters=lambda component, place: {
+        "M": ceil_div(place.grid.total, component.compression),
+        "κ": component.kernel or component.compression,
+        "g": component.groups,
+        "t": int(component.null_key),
+        "c": component.compression,
+    },
     flags={
         "compression": "compress null pad scores softmax sum",
         "kernel": "compress pad",
@@ -319,17 +317,15 @@ LOW_RANK = MechanismCase(
 
 NYSTROM = MechanismCase(
     component=Nystrom,
-    letters=lambda component, place: (
-        {
-            "m": component.landmarks,
-            "I": component.iterations,
-            "w": component.conv or 0,
-            "P": whole(place.grid.total, component.landmarks)
-            if place.grid.total > component.landmarks
-            else place.grid.total,
-        }
-        | {"k": component.landmarks}
-    ),
+    letters=lambda component, place: {
+        "m": component.landmarks,
+        "I": component.iterations,
+        "w": component.conv or 0,
+        "P": whole(place.grid.total, component.landmarks)
+        if place.grid.total > component.landmarks
+        else place.grid.total,
+        "k": component.landmarks,
+    },
     flags={
         "heads": "conv inverse scores softmax",
         "head_dim": "all but inverse pad softmax",

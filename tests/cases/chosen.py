@@ -245,17 +245,15 @@ ROUTING = MechanismCase(
 
 SINKHORN = MechanismCase(
     component=Sinkhorn,
-    letters=lambda component, place: (
-        {
-            "b": component.block,
-            "I": component.iterations,
-            "u": (u := ceil_div(place.grid.total, component.block)),
-            "P": u * component.block,
-            "v": u + bool(component.causal),
-            "t": min(component.sortcut or u, u),
-        }
-        | {"k": component.sortcut or 0}
-    ),
+    letters=lambda component, place: {
+        "b": component.block,
+        "I": component.iterations,
+        "u": (u := ceil_div(place.grid.total, component.block)),
+        "P": u * component.block,
+        "v": u + bool(component.causal),
+        "t": min(component.sortcut or u, u),
+        "k": component.sortcut or 0,
+    },
     flags={
         "heads": "balance logits scores softmax",
         "head_dim": "all but balance logits mask softmax",

@@ -144,7 +144,8 @@ POOLING_WIDE = 48
 
 _SIZES, _STRIDES = st.sampled_from([1, 3, 5]), st.sampled_from([1, 2, 4])
 # What both kinds of pooling attention have.
-POOLS: dict[str, Any] = {"q_size": _SIZES, "kv_size": _SIZES, "q_stride": _STRIDES, "kv_stride": _STRIDES} | {
+POOLS: dict[str, Any] = {
+    "q_size": _SIZES, "kv_size": _SIZES, "q_stride": _STRIDES, "kv_stride": _STRIDES,
     "out_width": st.sampled_from([None, 12, 24]), "on": Grid((8, 8)),
 }  # fmt: skip
 
@@ -223,8 +224,7 @@ LOCAL_ATTENTION = MechanismCase(
     component=LocalAttention,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
-        | {"P": prod(side + component.size - 1 for side in place.grid.sides)}
-        | {"l": component.stride}
+        | {"P": prod(side + component.size - 1 for side in place.grid.sides), "l": component.stride}
     ),
     flags={"size": "all but pool qkv", "position": "positions", "stride": "pool"},
     examples=(
@@ -269,16 +269,14 @@ def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
 
 SLIDING = MechanismCase(
     component=Sliding,
-    letters=lambda component, place: (
-        {
-            "h_kv": component.kv_heads or component.heads,
-            "s": component.window // 2,
-            "δ": component.dilation,
-            "g": component.global_tokens,
-            "P": whole(place.grid.total, component.window * component.dilation),
-        }
-        | {"w": component.window}
-    ),
+    letters=lambda component, place: {
+        "h_kv": component.kv_heads or component.heads,
+        "s": component.window // 2,
+        "δ": component.dilation,
+        "g": component.global_tokens,
+        "P": whole(place.grid.total, component.window * component.dilation),
+        "w": component.window,
+    },
     flags={
         "heads": "^weighted_sum join qkv scores softmax",
         "head_dim": "all but join mask pad softmax",
@@ -415,15 +413,13 @@ def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:
 
 GLOBAL_LOCAL = MechanismCase(
     component=GlobalLocal,
-    letters=lambda component, place: (
-        {
-            "g": place.grid.special,
-            "n": place.grid.tokens,
-            "b": component.radius + 1,
-            "P": whole(place.grid.tokens, component.radius + 1),
-        }
-        | {"r": component.radius}
-    ),
+    letters=lambda component, place: {
+        "g": place.grid.special,
+        "n": place.grid.tokens,
+        "b": component.radius + 1,
+        "P": whole(place.grid.tokens, component.radius + 1),
+        "r": component.radius,
+    },
     flags={
         "heads": "join scores softmax",
         "head_dim": "all but join mask softmax",
@@ -486,7 +482,7 @@ POOLED_GRIDS: tuple[Grid, ...] = (
 NON_LOCAL = MechanismCase(
     component=NonLocal,
     letters=lambda component, place: (
-        _pooled_keys(component, place) | {"d'": component.width or place.dim // 2} | {"W": component.pool}
+        _pooled_keys(component, place) | {"d'": component.width or place.dim // 2, "W": component.pool}
     ),
     flags={
         "width": "all but norm pool softmax",
@@ -506,9 +502,7 @@ NON_LOCAL = MechanismCase(
 SAGAN = MechanismCase(
     component=Sagan,
     letters=lambda component, place: (
-        _pooled_keys(component, place)
-        | {"r": component.reduction, "s": component.value_reduction}
-        | {"W": component.pool}
+        _pooled_keys(component, place) | {"r": component.reduction, "s": component.value_reduction, "W": component.pool}
     ),
     flags={
         "reduction": "f g scores",
@@ -551,16 +545,14 @@ def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
 
 SPATIAL_REDUCTION = MechanismCase(
     component=SpatialReduction,
-    letters=lambda component, place: (
-        {
-            "r": len(place.grid.sides),
-            "R": component.reduction,
-            "M": component.pooled ** len(place.grid.sides)
-            if component.pooled
-            else prod(side // component.reduction for side in place.grid.sides),
-        }
-        | {"k": component.pooled or 0}
-    ),
+    letters=lambda component, place: {
+        "r": len(place.grid.sides),
+        "R": component.reduction,
+        "M": component.pooled ** len(place.grid.sides)
+        if component.pooled
+        else prod(side // component.reduction for side in place.grid.sides),
+        "k": component.pooled or 0,
+    },
     flags={
         "head_dim": "kv out q scale scores sum",
         "reduction": "kv norm reduce scores softmax sum",

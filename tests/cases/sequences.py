@@ -198,19 +198,17 @@ MAMBA = MechanismCase(
 MAMBA2 = MechanismCase(
     rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
     component=Mamba2,
-    letters=lambda component, place: (
-        {
-            "E": component.expand,
-            "S": component.state,
-            "W": component.conv,
-            "G": component.groups,
-            "h": component.expand * place.dim // component.head_dim,
-            "Q": component.chunk,
-            "C": ceil_div(place.grid.total, component.chunk),
-            "P'": whole(place.grid.total, component.chunk),
-        }
-        | {"b": component.chunk}
-    ),
+    letters=lambda component, place: {
+        "E": component.expand,
+        "S": component.state,
+        "W": component.conv,
+        "G": component.groups,
+        "h": component.expand * place.dim // component.head_dim,
+        "Q": component.chunk,
+        "C": ceil_div(place.grid.total, component.chunk),
+        "P'": whole(place.grid.total, component.chunk),
+        "b": component.chunk,
+    },
     flags={
         "state": "act carry conv fade in_proj pad read scores state",
         "groups": "act conv in_proj norm pad",

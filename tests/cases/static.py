@@ -144,7 +144,7 @@ BOTTLENECK = MechanismCase(
 BASIC = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((12, 24)))),
     component=Basic,
-    letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place)} | {"W": 3},
+    letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place), "W": 3},
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
     components=any_of(Basic),
     grids=AWKWARD,
@@ -161,7 +161,7 @@ VGG = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
     component=Vgg,
     letters=lambda component, place: (
-        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides)} | {"W": 3, "l": 2}
+        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides), "W": 3, "l": 2}
     ),
     flags={"convs": "all but act1 conv1 norm1 pool", "norm": "norm1 norm2 norm3"},
     examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
@@ -281,8 +281,8 @@ CONV_ATTENTION = MechanismCase(
             "N": place.grid.tokens,
             "e": place.grid.special,
             "M": prod(ceil_div(side, component.kv_stride) for side in place.grid.sides),
+            "R": component.kv_stride,
         }
-        | {"R": component.kv_stride}
     ),
     flags={
         "head_dim": "linear out scale scores sum",
