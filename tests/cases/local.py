@@ -477,6 +477,10 @@ POOLED_GRIDS: tuple[Grid, ...] = (
     *(Grid(sides) for sides in [(2,), (5,), (13,), (2, 2), (3, 5), (7, 9), (4, 13)]),
     VOLUME,
 )
+ON_POOLS: dict[str, Any] = {
+    "grids": POOLED_GRIDS, "growth": lambda component: (Grid((6, 4)), Grid((12, 4))), "image": True, "dim": 96,
+    "sides": st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
+}  # fmt: skip
 
 
 NON_LOCAL = MechanismCase(
@@ -491,11 +495,7 @@ NON_LOCAL = MechanismCase(
     },
     examples=(NonLocal(), NonLocal(width=5, projection_bias=False, norm="none"), NonLocal(width=2, pool=2)),
     components=any_of(NonLocal, pool=st.integers(1, 3)),
-    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
-    grids=POOLED_GRIDS,
-    sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
-    image=True,
-    dim=96,
+    **ON_POOLS,
 )
 
 
@@ -516,11 +516,7 @@ SAGAN = MechanismCase(
         Sagan(reduction=6, value_reduction=2, pool=2),
     ),
     components=any_of(Sagan, reduction=_PARTS, value_reduction=_PARTS, pool=st.integers(1, 3)),
-    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
-    grids=POOLED_GRIDS,
-    sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
-    image=True,
-    dim=96,
+    **ON_POOLS,
 )
 
 

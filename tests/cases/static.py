@@ -89,6 +89,9 @@ CONV = MechanismCase(
 CONV_BLOCK_WIDE = 24
 # One token, one row, grids smaller than a kernel, odd ones under a stride, a volume.
 AWKWARD = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 1), (1, 4), (7, 9), (8, 6), (2, 3, 4)])
+ON_AWKWARD: dict[str, Any] = {
+    "grids": AWKWARD, "growth": lambda component: (Grid((12, 2)), Grid((24, 2))), "fused": False, "image": True,
+}  # fmt: skip
 
 
 def widened(component: Bottleneck) -> int:
@@ -131,10 +134,7 @@ BOTTLENECK = MechanismCase(
         group_width=st.sampled_from([None, 2]),
         spatial=st.none(),
     ),
-    grids=AWKWARD,
-    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
-    fused=False,
-    image=True,
+    **ON_AWKWARD,
     dim=CONV_BLOCK_WIDE,
     out_dim=widened,
     channels_first=lambda leaf: not leaf.startswith("spatial"),
@@ -147,10 +147,7 @@ BASIC = MechanismCase(
     letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place), "W": 3},
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
     components=any_of(Basic),
-    grids=AWKWARD,
-    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
-    fused=False,
-    image=True,
+    **ON_AWKWARD,
     dim=CONV_BLOCK_WIDE,
     out_dim=lambda component: CONV_BLOCK_WIDE + 2 * (component.stride - 1),
     channels_first=lambda leaf: True,
@@ -209,10 +206,7 @@ INVERTED_RESIDUAL = MechanismCase(
         InvertedResidual(ratio=1, squeeze=0.25),
     ),
     components=any_of(InvertedResidual, squeeze=st.sampled_from([None, 0.25, 0.5])),
-    grids=AWKWARD,
-    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
-    fused=False,
-    image=True,
+    **ON_AWKWARD,
     # as wide as it came in, with a stride and without, or wider and so not added
     out_dim=lambda component: DIM + 2 * (component.hidden == 9),
     channels_first=lambda leaf: True,
@@ -220,6 +214,10 @@ INVERTED_RESIDUAL = MechanismCase(
 
 
 ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
+OF_A_KERNEL: dict[str, Any] = {
+    "growth": lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
+    "grids": (*GRIDS, VOLUME), "fused": False, "image": True,
+}  # fmt: skip
 
 CONV_MLP = MechanismCase(
     component=ConvMlp,
@@ -227,10 +225,7 @@ CONV_MLP = MechanismCase(
     flags={"ratio hidden": "all", "act": "^act", "hidden_act": "hidden_act"},
     examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
     components=any_of(ConvMlp, size=ODD),
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, VOLUME),
-    fused=False,
-    image=True,
+    **OF_A_KERNEL,
 )
 
 
@@ -239,10 +234,7 @@ DEPTHWISE_CONV = MechanismCase(
     letters=kernel_of_grid,
     examples=(DepthwiseConv(), DepthwiseConv(size=1), DepthwiseConv(size=5)),
     components=any_of(DepthwiseConv),
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, VOLUME),
-    fused=False,
-    image=True,
+    **OF_A_KERNEL,
     per_token=False,
 )
 
@@ -252,10 +244,7 @@ CONVNEXT = MechanismCase(
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     examples=(ConvNext(), ConvNext(size=3, norm="none", act="silu"), ConvNext(size=1, hidden=5), ConvNext(size=5)),
     components=any_of(ConvNext, size=ODD),
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, VOLUME),
-    fused=False,
-    image=True,
+    **OF_A_KERNEL,
 )
 
 
@@ -327,10 +316,7 @@ AVERAGE_POOL = MechanismCase(
     examples=(AveragePool(), AveragePool(size=5)),
     components=any_of(AveragePool),
     # Large enough for a whole kernel inside.
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, Grid((5, 5, 6))),
-    fused=False,
-    image=True,
+    **OF_A_KERNEL | {"grids": (*GRIDS, Grid((5, 5, 6)))},
     per_token=False,
     contracts=False,
 )
