@@ -159,7 +159,6 @@ CROSS = MechanismCase(
     flags={"heads": "all but q scale"},
     cached=((Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),),
     examples=CROSS_EXAMPLES,
-    components=any_of(Cross),
     memory=True,
     symbolic=CROSS_EXAMPLES,
 )
@@ -198,7 +197,6 @@ RELATIVE = MechanismCase(
         Relative(heads=1, head_dim=4, causal=True, memory=7, memory_queries=True),
         Relative(heads=2, memory=2),
     ),
-    components=any_of(Relative),
     grids=(*SEQUENCES[:-1], Grid((2, 2), 1)),
 )
 
@@ -212,7 +210,6 @@ COMPRESSIVE = MechanismCase(
         Compressive(heads=3, causal=True, compressed_memory=2, compression=3, function="mean"),
         Compressive(heads=1, memory=2, compressed_memory=5, compression=1, function="max", projection_bias=True),
     ),
-    components=any_of(Compressive),
     grids=SEQUENCES[:-1],
 )
 
@@ -238,7 +235,6 @@ FUNNEL = MechanismCase(
         Funnel(heads=2, stride=2, pool_q_only=False),
         Funnel(heads=2, stride=2, separate_cls=False),
     ),
-    components=any_of(Funnel),
     grids=SEQUENCES[:-1],
     sides=st.integers(1, 40).map(lambda n: (n,)),
 )
@@ -259,7 +255,6 @@ INDUCING = MechanismCase(
         "induce": "act add norm rff",
     },
     examples=INDUCING_EXAMPLES,
-    components=any_of(Inducing),
     symbolic=INDUCING_EXAMPLES,
 )
 
@@ -288,7 +283,6 @@ COMPRESSED = MechanismCase(
         Compressed(heads=2, compression=2, function="mean"),
         Compressed(heads=1, head_dim=16, function="max", kernel=4, causal=True),
     ),
-    components=any_of(Compressed),
     growth=lambda component: (Grid((2 * component.compression,)), Grid((4 * component.compression,))),
     # One token, two, a prime, whole blocks and not, a class token and a grid's tokens in raster order.
     grids=(*(Grid((n,)) for n in (1, 2, 5, 12)), Grid((2, 3), 1)),
@@ -310,7 +304,6 @@ LOW_RANK = MechanismCase(
         LowRank(heads=3, rank=1, share="none"),
         LowRank(heads=1, head_dim=5, rank=7, share="key_value", projection_bias=False),
     ),
-    components=any_of(LowRank),
     grids=SEQUENCES,
 )
 
@@ -338,7 +331,6 @@ NYSTROM = MechanismCase(
         Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
         Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
     ),
-    components=any_of(Nystrom),
     growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
     grids=SEQUENCES,
 )
@@ -401,7 +393,6 @@ SYNTHESIZER = MechanismCase(
         Synthesizer(heads=2, form="random", trainable=False),
         Synthesizer(heads=2, form="factorized_random", rank=3),
     ),
-    components=any_of(Synthesizer),
     # Squares, whose root divides them.
     growth=lambda component: (
         (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))

@@ -92,6 +92,10 @@ def _values(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
     return st.one_of(of_type[type(one)](one) for one in getattr(info, "types", (info,)))
 
 
+# Stands for `any_of` the mechanism.
+BY_TYPE: st.SearchStrategy[Any] = st.nothing()
+
+
 @st.composite
 def any_of(draw: st.DrawFn, kind: type[Mixer], on: Grid = SEQUENCES[2], **own: st.SearchStrategy[Any]) -> Any:
     """Any configuration, by the types of its fields or `own` values; one refused on the grid takes its default."""
@@ -135,7 +139,7 @@ class MechanismCase(NamedTuple):
     component: type[Mixer]
     examples: tuple[Mixer, ...]
     """Small configurations, heads dividing `DIM` or with a head_dim; every option once."""
-    components: st.SearchStrategy[Any]
+    components: st.SearchStrategy[Any] = BY_TYPE
     """Any configuration whose heads divide `SPEC_DIM`, for YAML and for pairs in closed form."""
     letters: Callable[[Any, Place], Letters] = lambda component, place: {}
     """The letters of its docstring and of `reads` that the place and heads do not define, in plain arithmetic."""

@@ -236,7 +236,6 @@ ROUTING = MechanismCase(
         Routing(heads=2, head_dim=2, window=6, local_heads=1, local_window=2, causal="approximate", shared_qk=True),
         Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
     ),
-    components=any_of(Routing),
     growth=routing_growth,
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
     frozen=routing_frozen,
@@ -269,7 +268,6 @@ SINKHORN = MechanismCase(
         Sinkhorn(heads=2, head_dim=4, block=4, causal=True),
         Sinkhorn(heads=1, block=2, iterations=1, sortcut=2),
     ),
-    components=any_of(Sinkhorn),
     growth=lambda component: (Grid((4 * component.block,)), Grid((8 * component.block,))),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((3, 4)), Grid((13,)), Grid((7,), 1)),
 )

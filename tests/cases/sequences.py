@@ -165,7 +165,6 @@ HYENA = MechanismCase(
         Hyena(order=3, conv=1, features=3, filter_hidden=4, filter_layers=1, positions="fixed"),
         Hyena(order=4, conv=9, features=9, filter_hidden=5, filter_layers=3),
     ),
-    components=any_of(Hyena),
     **ON_SEQUENCES,
     growth=lambda component: (Grid((4,)), Grid((8,))),
     channels_first=lambda leaf: leaf == "short_conv",
@@ -187,7 +186,6 @@ MAMBA = MechanismCase(
     # a kernel without padding has its home in the middle of its taps
     followed_otherwise=lambda component: {"scan", "gate"} if component.conv > 1 else set(),
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
-    components=any_of(Mamba),
     **ON_SEQUENCES,
     growth=lambda component: (Grid((2,)), Grid((4,))),
     per_token=False,
@@ -243,7 +241,6 @@ GATED_DELTA = MechanismCase(
         GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5, conv=1, chunk=5),
         GatedDelta(heads=3, key_heads=1, conv=9, chunk=8),
     ),
-    components=any_of(GatedDelta),
     letters=gated_delta_letters,
     flags={
         "heads": "all but add gate out_proj weigh_keys weigh_values weighted_sum",
@@ -283,7 +280,6 @@ RETENTION = MechanismCase(
         Retention(heads=2, form="chunkwise", chunk=5),
         Retention(heads=6, form="recurrent"),
     ),
-    components=any_of(Retention),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     **ON_SEQUENCES,
     dim=12,
@@ -304,7 +300,6 @@ RWKV_TIME = MechanismCase(
         (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
     ),
     examples=(RwkvTime(),),
-    components=any_of(RwkvTime),
     **COMMON,
 )
 
@@ -315,6 +310,5 @@ RWKV_CHANNEL = MechanismCase(
     flags={"hidden": "act key square value"},
     cached=((RwkvChannel(), 0, 12),),
     examples=(RwkvChannel(), RwkvChannel(hidden=40)),
-    components=any_of(RwkvChannel),
     **COMMON,
 )

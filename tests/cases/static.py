@@ -74,7 +74,6 @@ CONV = MechanismCase(
         Conv(size=4, dilation=2, causal=True),
         Conv(size=2, causal=True, form="separable", bias=False),
     ),
-    components=any_of(Conv),
     growth=conv_growth,
     # other grids: tests/test_convolutional.py
     grids=SEQUENCES,
@@ -146,7 +145,6 @@ BASIC = MechanismCase(
     component=Basic,
     letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place), "W": 3},
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
-    components=any_of(Basic),
     **ON_AWKWARD,
     dim=CONV_BLOCK_WIDE,
     out_dim=lambda component: CONV_BLOCK_WIDE + 2 * (component.stride - 1),
@@ -162,7 +160,6 @@ VGG = MechanismCase(
     ),
     flags={"convs": "all but act1 conv1 norm1 pool", "norm": "norm1 norm2 norm3"},
     examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
-    components=any_of(Vgg),
     # Two tokens, odd sides, whose last position goes into no maximum, oblong ones, a volume.
     grids=tuple(Grid(sides) for sides in [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]),
     sides=st.lists(st.integers(2, 12), min_size=1, max_size=3).map(tuple),
@@ -233,7 +230,6 @@ DEPTHWISE_CONV = MechanismCase(
     component=DepthwiseConv,
     letters=kernel_of_grid,
     examples=(DepthwiseConv(), DepthwiseConv(size=1), DepthwiseConv(size=5)),
-    components=any_of(DepthwiseConv),
     **OF_A_KERNEL,
     per_token=False,
 )
@@ -253,7 +249,6 @@ CONV_MODULE = MechanismCase(
     letters=kernel_of_grid,
     flags={"size": "depthwise"},
     examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
-    components=any_of(ConvModule),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     # Large enough for a whole kernel inside.
@@ -283,9 +278,7 @@ CONV_ATTENTION = MechanismCase(
         ConvAttention(heads=1, head_dim=5, kv_stride=1, projection_bias=False),
         ConvAttention(heads=3, size=5, kv_stride=3),
     ),
-    components=any_of(ConvAttention),
     # Whole strides of both, 2 and 3.
-    growth=lambda component: (Grid((6,)), Grid((12,))),
     grids=(*(grid for grid in GRIDS if grid.tokens < 100), *GRIDS_WITH_EXTRA, VOLUME),
     image=True,
 )
@@ -297,7 +290,6 @@ BYTENET = MechanismCase(
     flags={"size": "conv pad", "causal": "pad"},
     cached=((ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),),
     examples=(ByteNet(), ByteNet(size=3, dilation=4, causal=True), ByteNet(size=5, dilation=2), ByteNet(size=1)),
-    components=any_of(ByteNet),
     growth=conv_growth,
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
@@ -314,7 +306,6 @@ AVERAGE_POOL = MechanismCase(
     letters=kernel_of_grid,
     flags={"size": "pool"},
     examples=(AveragePool(), AveragePool(size=5)),
-    components=any_of(AveragePool),
     # Large enough for a whole kernel inside.
     **OF_A_KERNEL | {"grids": (*GRIDS, Grid((5, 5, 6)))},
     per_token=False,
@@ -326,7 +317,6 @@ TOKEN_MLP = MechanismCase(
     component=TokenMlp,
     letters=lambda component, place: {"k": component.hidden},
     examples=(TokenMlp(hidden=4), TokenMlp(hidden=1, act="silu"), TokenMlp(hidden=7, bias=False)),
-    components=any_of(TokenMlp),
     fused=False,
     per_token=False,
 )
@@ -337,7 +327,6 @@ GMLP = MechanismCase(
     letters=of_hidden,
     flags={"ratio hidden": "all"},
     examples=(Gmlp(), Gmlp(ratio=1, norm="none"), Gmlp(hidden=4), Gmlp(hidden=10, act="silu")),
-    components=any_of(Gmlp),
     fused=False,
 )
 
@@ -345,7 +334,6 @@ GMLP = MechanismCase(
 TOKEN_LINEAR = MechanismCase(
     component=TokenLinear,
     examples=(TokenLinear(), TokenLinear(bias=False)),
-    components=any_of(TokenLinear),
     fused=False,
     per_token=False,
 )
@@ -354,7 +342,6 @@ TOKEN_LINEAR = MechanismCase(
 FOURIER_MIXING = MechanismCase(
     component=FourierMixing,
     examples=(FourierMixing(),),
-    components=any_of(FourierMixing),
     fused=False,
     per_token=False,
 )
