@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from itertools import pairwise
 
 import msgspec
@@ -14,9 +15,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from helpers import error_of, stdout_of, table_of
 from xfcost.api.axes import axis_of
 from xfcost.api.runs import make_run
+from xfcost.cli import command
 from xfcost.counting.comparison import distinct
 from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.figure import Captions, PanelSize, log_panels, look
 from xfcost.report.metrics import METRICS
@@ -174,6 +176,17 @@ def test_an_existing_file_is_replaced_with_force(command, name, starts, tmp_path
     stdout_of(command, "vit", "-o", tmp_path / name, "-f")
     assert (tmp_path / name).read_text().startswith(starts)
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*args, **more):
+        raise OSError(28, "No space left on device")
+
+    for name in ("link", "replace"):  # however the file gets its name
+        monkeypatch.setattr(os, name, full)
+    with pytest.raises(OutputError, match="No space left"):
+        command("plot").main(["vit", "--N", "49:81", "-o", str(tmp_path / "a.svg")], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("form", "magic"), [(".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")])
