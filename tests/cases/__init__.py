@@ -6,7 +6,7 @@ from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
 
 _FOUND = {
-    case.component: case._replace(components=any_of(case.component)) if case.components is BY_TYPE else case
+    (kind := type(case.examples[0])): case._replace(components=any_of(kind)) if case.components is BY_TYPE else case
     for file in (attention, chosen, local, sequences, static)
     for case in vars(file).values()
     if isinstance(case, MechanismCase)

@@ -80,7 +80,6 @@ POSITIONED = (
 
 
 FULL = MechanismCase(
-    component=Full,
     letters=lambda component, place: (
         _value_width(component, place)
         | {
@@ -113,7 +112,6 @@ FULL = MechanismCase(
 
 
 MLA = MechanismCase(
-    component=Mla,
     letters=lambda component, place: (
         _value_width(component, place)
         | {
@@ -154,7 +152,6 @@ CROSS_EXAMPLES = (
 )
 
 CROSS = MechanismCase(
-    component=Cross,
     letters=lambda component, place: _value_width(component, place) | {"d'": place.memory_dim},
     flags={"heads": "all but q scale"},
     cached=((Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),),
@@ -165,7 +162,6 @@ CROSS = MechanismCase(
 
 
 CLASS_ATTENTION = MechanismCase(
-    component=ClassAttention,
     letters=lambda component, place: {"E": place.grid.special},
     examples=(
         ClassAttention(heads=2),
@@ -184,7 +180,6 @@ CLASS_ATTENTION = MechanismCase(
 
 
 RELATIVE = MechanismCase(
-    component=Relative,
     letters=_relative,
     flags={
         "causal": "mask position_scores r",
@@ -202,7 +197,6 @@ RELATIVE = MechanismCase(
 
 
 COMPRESSIVE = MechanismCase(
-    component=Compressive,
     letters=lambda component, place: _relative(component, place) | {"c": component.compression},
     flags={"memory compressed_memory": "add_bias kv r recall scores softmax sum", "compression function": "compress"},
     examples=(
@@ -215,7 +209,6 @@ COMPRESSIVE = MechanismCase(
 
 
 FUNNEL = MechanismCase(
-    component=Funnel,
     letters=_funnel,
     flags={
         "heads": "add add_bias pick scores softmax",
@@ -247,7 +240,6 @@ INDUCING_EXAMPLES = (
 )
 
 INDUCING = MechanismCase(
-    component=Inducing,
     letters=lambda component, place: {"k": component.points},
     flags={
         "head_dim": "kv out q scale scores sum",
@@ -261,7 +253,6 @@ INDUCING = MechanismCase(
 
 COMPRESSED = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,)))),
-    component=Compressed,
     letters=lambda component, place: {
         "M": ceil_div(place.grid.total, component.compression),
         "κ": component.kernel or component.compression,
@@ -292,7 +283,6 @@ COMPRESSED = MechanismCase(
 
 
 LOW_RANK = MechanismCase(
-    component=LowRank,
     letters=lambda component, place: {"k": component.rank},
     flags={
         "heads": "key_projection scores softmax value_projection",
@@ -309,7 +299,6 @@ LOW_RANK = MechanismCase(
 
 
 NYSTROM = MechanismCase(
-    component=Nystrom,
     letters=lambda component, place: {
         "m": component.landmarks,
         "I": component.iterations,
@@ -348,7 +337,6 @@ KERNEL_EXAMPLES = (
 
 KERNEL = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
-    component=Kernel,
     letters=lambda component, place: _kernel(component, place) | {"b": component.chunk or 0},
     flags={
         "heads": "add features join key_sum local_scores normaliser prefix_sum read state",
@@ -377,7 +365,6 @@ KERNEL = MechanismCase(
 
 
 SYNTHESIZER = MechanismCase(
-    component=Synthesizer,
     letters=_synthesizer,
     flags={
         "heads": "softmax synthesis",

@@ -136,9 +136,8 @@ class Rows(NamedTuple):
 class MechanismCase(NamedTuple):
     """One mechanism under the contract."""
 
-    component: type[Mixer]
     examples: tuple[Mixer, ...]
-    """Small configurations, heads dividing `DIM` or with a head_dim; every option once."""
+    """Small configurations of it, heads dividing `DIM` or with a head_dim; every option once."""
     components: st.SearchStrategy[Any] = BY_TYPE
     """Any configuration whose heads divide `SPEC_DIM`, for YAML and for pairs in closed form."""
     letters: Callable[[Any, Place], Letters] = lambda component, place: {}

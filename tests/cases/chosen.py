@@ -110,7 +110,6 @@ def lsh_growth(component: Lsh) -> tuple[Grid, Grid]:
 EVEN = st.integers(1, 20).map(lambda half: 2 * half)
 
 LSH = MechanismCase(
-    component=Lsh,
     letters=lambda component, place: _lsh(component, place) | {"r": component.rounds},
     letters_of_reads=lambda component, place: {"b": component.bucket},
     flags={
@@ -215,7 +214,6 @@ def routing_growth(component: Routing) -> tuple[Grid, Grid]:
 
 ROUTING = MechanismCase(
     rows=Rows(own_parts=frozenset(("average",))),
-    component=Routing,
     letters=_routing,
     flags={
         "heads": "all but ^qkv choose choose_keys join local_softmax mask out",
@@ -243,7 +241,6 @@ ROUTING = MechanismCase(
 
 
 SINKHORN = MechanismCase(
-    component=Sinkhorn,
     letters=lambda component, place: {
         "b": component.block,
         "I": component.iterations,
@@ -317,7 +314,6 @@ def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Fr
 
 DEFORMABLE = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((16, 16))), own_parts=frozenset(("combine",))),
-    component=Deformable,
     letters=lambda component, place: {"k": component.points, "L": len(place.grid.levels or [0])},
     flags={
         "heads": "locate normalize offsets sample weights",

@@ -107,7 +107,6 @@ def kept(grid: Grid, padded: Grid) -> list[int]:
 
 
 WINDOW = MechanismCase(
-    component=Window,
     letters=lambda component, place: _window(component, place) | {"W": component.size},
     flags={
         "heads": "bias fc2 lookup normalize scores sigmoid softmax temperature",
@@ -151,7 +150,6 @@ POOLS: dict[str, Any] = {
 
 POOLING = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
-    component=Pooling,
     letters=lambda component, place: (
         _pooling(component, place) | {"W": max(component.q_size, component.kv_size), "l": component.kv_stride}
     ),
@@ -184,7 +182,6 @@ POOLING = MechanismCase(
 
 
 WINDOW_POOLING = MechanismCase(
-    component=WindowPooling,
     letters=lambda component, place: _pooling(component, place) | {"W": component.window, "l": component.kv_stride},
     letters_of_reads=lambda component, place: {"K": max(component.q_size, component.kv_size)},
     flags={
@@ -220,7 +217,6 @@ SMALL_GRIDS: tuple[Grid, ...] = (
 
 
 LOCAL_ATTENTION = MechanismCase(
-    component=LocalAttention,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
         | {"P": prod(side + component.size - 1 for side in place.grid.sides), "l": component.stride}
@@ -239,7 +235,6 @@ LOCAL_ATTENTION = MechanismCase(
 
 
 LOCAL_RELATION = MechanismCase(
-    component=LocalRelation,
     letters=local_relation,
     flags={"size": "all but k mask out q", "share": "all but mask out", "stride": "all but act fc1 fc2 k mask"},
     examples=(
@@ -265,7 +260,6 @@ def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
 
 
 SLIDING = MechanismCase(
-    component=Sliding,
     letters=lambda component, place: {
         "h_kv": component.kv_heads or component.heads,
         "s": component.window // 2,
@@ -312,7 +306,6 @@ def blockwise_growth(component: Blockwise) -> tuple[Grid, Grid]:
 
 
 BLOCKWISE = MechanismCase(
-    component=Blockwise,
     letters=_blockwise,
     letters_of_reads=lambda component, place: {"W²": component.blocks(place.grid).keys},
     flags={
@@ -337,7 +330,6 @@ BLOCKWISE = MechanismCase(
 
 
 AXIAL = MechanismCase(
-    component=Axial,
     letters=lambda component, place: {
         **dict(zip("WHZ", reversed(place.grid.sides), strict=False)),
         "L": place.grid.sides[-1 - ["row", "column", "depth", "all"].index(component.axis) % len(place.grid.sides)],
@@ -376,7 +368,6 @@ def enough(component: BlockSparse) -> tuple[Grid, Grid]:
 
 
 BLOCK_SPARSE = MechanismCase(
-    component=BlockSparse,
     letters=lambda component, place: {
         "b": component.block,
         "r": component.random_blocks,
@@ -408,7 +399,6 @@ def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:
 
 
 GLOBAL_LOCAL = MechanismCase(
-    component=GlobalLocal,
     letters=lambda component, place: {
         "g": place.grid.special,
         "n": place.grid.tokens,
@@ -436,7 +426,6 @@ GLOBAL_LOCAL = MechanismCase(
 
 
 SPARSE = MechanismCase(
-    component=Sparse,
     letters=lambda component, place: _sparse(component, place) | {"l": component.stride, "c": component.summary or 0},
     flags={
         "heads": "join scores softmax",
@@ -478,7 +467,6 @@ ON_POOLS: dict[str, Any] = {
 
 
 NON_LOCAL = MechanismCase(
-    component=NonLocal,
     letters=lambda component, place: (
         _pooled_keys(component, place) | {"d'": component.width or place.dim // 2, "W": component.pool}
     ),
@@ -494,7 +482,6 @@ NON_LOCAL = MechanismCase(
 
 
 SAGAN = MechanismCase(
-    component=Sagan,
     letters=lambda component, place: (
         _pooled_keys(component, place) | {"r": component.reduction, "s": component.value_reduction, "W": component.pool}
     ),
@@ -515,7 +502,6 @@ SAGAN = MechanismCase(
 
 
 UNFOLDED = MechanismCase(
-    component=Unfolded,
     letters=lambda component, place: {"r": len(place.grid.sides), "P": component.patch},
     examples=(Unfolded(heads=2), Unfolded(heads=3, patch=1), Unfolded(heads=1, head_dim=4, projection_bias=False)),
     components=any_of(Unfolded, on=Grid((6, 6)), patch=_PARTS),
@@ -534,7 +520,6 @@ def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
 
 
 SPATIAL_REDUCTION = MechanismCase(
-    component=SpatialReduction,
     letters=lambda component, place: {
         "r": len(place.grid.sides),
         "R": component.reduction,

@@ -50,7 +50,6 @@ READING = {
 def recurrent_case(component: type[Recurrent], examples: tuple[Recurrent, ...], **more: Any) -> MechanismCase:
     """`more`: strategies of the options that this one alone has."""
     return MechanismCase(
-        component=component,
         examples=examples,
         components=st.builds(component, **OPTIONS, **more) | st.builds(component, **READING, **more),
         # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
@@ -144,7 +143,6 @@ GRU = recurrent_case(
 
 HYENA = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
-    component=Hyena,
     letters=lambda component, place: {
         "o": component.order,
         "W": component.conv,
@@ -174,7 +172,6 @@ HYENA = MechanismCase(
 
 MAMBA = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
-    component=Mamba,
     letters=lambda component, place: {
         "E": component.expand,
         "S": component.state,
@@ -195,7 +192,6 @@ MAMBA = MechanismCase(
 
 MAMBA2 = MechanismCase(
     rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
-    component=Mamba2,
     letters=lambda component, place: {
         "E": component.expand,
         "S": component.state,
@@ -235,7 +231,6 @@ def gated_delta_letters(component: Any, place: Place) -> Letters:
 
 
 GATED_DELTA = MechanismCase(
-    component=GatedDelta,
     examples=(
         GatedDelta(heads=2, chunk=4),
         GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5, conv=1, chunk=5),
@@ -265,7 +260,6 @@ RETENTION = MechanismCase(
     rows=Rows(
         dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
     ),
-    component=Retention,
     letters=lambda component, place: _retention(component, place) | {"b": component.chunk or 0},
     flags={
         "heads": "carry decays read scan scores state weigh",
@@ -295,7 +289,6 @@ COMMON = ON_SEQUENCES | {
 
 
 RWKV_TIME = MechanismCase(
-    component=RwkvTime,
     cached=(
         (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
     ),
@@ -305,7 +298,6 @@ RWKV_TIME = MechanismCase(
 
 
 RWKV_CHANNEL = MechanismCase(
-    component=RwkvChannel,
     letters=lambda component, place: {"H": component.hidden or 4 * place.dim},
     flags={"hidden": "act key square value"},
     cached=((RwkvChannel(), 0, 12),),

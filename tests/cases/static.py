@@ -44,9 +44,6 @@ def _bottleneck(component: Any, place: Place) -> Letters:
     }
 
 
-FORMS = st.sampled_from(["plain", "depthwise", "separable"])
-
-
 def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
     """Longer than the farthest tap."""
     side = 2 * component.size * component.dilation
@@ -54,7 +51,6 @@ def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
 
 
 CONV = MechanismCase(
-    component=Conv,
     letters=lambda component, place: (
         kernel_of_grid(component, place) | {"o": place.out_dim * (2 if component.act == "glu" else 1)}
     ),
@@ -100,7 +96,6 @@ def widened(component: Bottleneck) -> int:
 
 BOTTLENECK = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
-    component=Bottleneck,
     letters=lambda component, place: _bottleneck(component, place) | {"W": 3, "l": component.stride},
     letters_of_reads=lambda component, place: {"N": strided(component, place)},
     flags={
@@ -142,7 +137,6 @@ BOTTLENECK = MechanismCase(
 
 BASIC = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((12, 24)))),
-    component=Basic,
     letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place), "W": 3},
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
     **ON_AWKWARD,
@@ -154,7 +148,6 @@ BASIC = MechanismCase(
 
 VGG = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
-    component=Vgg,
     letters=lambda component, place: (
         {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides), "W": 3, "l": 2}
     ),
@@ -176,7 +169,6 @@ VGG = MechanismCase(
 
 INVERTED_RESIDUAL = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
-    component=InvertedResidual,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
         | {
@@ -217,7 +209,6 @@ OF_A_KERNEL: dict[str, Any] = {
 }  # fmt: skip
 
 CONV_MLP = MechanismCase(
-    component=ConvMlp,
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     flags={"ratio hidden": "all", "act": "^act", "hidden_act": "hidden_act"},
     examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
@@ -227,7 +218,6 @@ CONV_MLP = MechanismCase(
 
 
 DEPTHWISE_CONV = MechanismCase(
-    component=DepthwiseConv,
     letters=kernel_of_grid,
     examples=(DepthwiseConv(), DepthwiseConv(size=1), DepthwiseConv(size=5)),
     **OF_A_KERNEL,
@@ -236,7 +226,6 @@ DEPTHWISE_CONV = MechanismCase(
 
 
 CONVNEXT = MechanismCase(
-    component=ConvNext,
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     examples=(ConvNext(), ConvNext(size=3, norm="none", act="silu"), ConvNext(size=1, hidden=5), ConvNext(size=5)),
     components=any_of(ConvNext, size=ODD),
@@ -245,7 +234,6 @@ CONVNEXT = MechanismCase(
 
 
 CONV_MODULE = MechanismCase(
-    component=ConvModule,
     letters=kernel_of_grid,
     flags={"size": "depthwise"},
     examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
@@ -258,7 +246,6 @@ CONV_MODULE = MechanismCase(
 
 
 CONV_ATTENTION = MechanismCase(
-    component=ConvAttention,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
         | {
@@ -285,7 +272,6 @@ CONV_ATTENTION = MechanismCase(
 
 
 BYTENET = MechanismCase(
-    component=ByteNet,
     letters=kernel_of_grid,
     flags={"size": "conv pad", "causal": "pad"},
     cached=((ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),),
@@ -302,7 +288,6 @@ BYTENET = MechanismCase(
 
 
 AVERAGE_POOL = MechanismCase(
-    component=AveragePool,
     letters=kernel_of_grid,
     flags={"size": "pool"},
     examples=(AveragePool(), AveragePool(size=5)),
@@ -314,7 +299,6 @@ AVERAGE_POOL = MechanismCase(
 
 
 TOKEN_MLP = MechanismCase(
-    component=TokenMlp,
     letters=lambda component, place: {"k": component.hidden},
     examples=(TokenMlp(hidden=4), TokenMlp(hidden=1, act="silu"), TokenMlp(hidden=7, bias=False)),
     fused=False,
@@ -323,7 +307,6 @@ TOKEN_MLP = MechanismCase(
 
 
 GMLP = MechanismCase(
-    component=Gmlp,
     letters=of_hidden,
     flags={"ratio hidden": "all"},
     examples=(Gmlp(), Gmlp(ratio=1, norm="none"), Gmlp(hidden=4), Gmlp(hidden=10, act="silu")),
@@ -332,7 +315,6 @@ GMLP = MechanismCase(
 
 
 TOKEN_LINEAR = MechanismCase(
-    component=TokenLinear,
     examples=(TokenLinear(), TokenLinear(bias=False)),
     fused=False,
     per_token=False,
@@ -340,7 +322,6 @@ TOKEN_LINEAR = MechanismCase(
 
 
 FOURIER_MIXING = MechanismCase(
-    component=FourierMixing,
     examples=(FourierMixing(),),
     fused=False,
     per_token=False,
