@@ -26,7 +26,6 @@ from xfcost.spec.load import preset_files
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TESTS: Final = ROOT / "tests"
-_KIND_LISTS: Final = (MECHANISMS, EMBEDS, ENTERS, HEADS, SUBLAYERS)
 # What a test runs that starts commands, or calls the API by its public names: modules that are looked up by name.
 _BY_NAME: Final = {
     "preloaded": {f"xfcost.questions.{module}" for module in COMMANDS.values()} | {"xfcost.cli"},
@@ -42,7 +41,6 @@ CONTRACT: Final = (
     "test_special_tokens.py", "test_training.py", "test_probe_command.py", "test_presets.py",
 )  # fmt: skip
 _OF_FOLDERS: Final = {"docs/": "test_docs", "specs/": "test_presets", "tests/golden/": "test_golden"}
-_OF_ALL: Final = ("pyproject.toml", "constraints.txt", "tests/conftest.py")
 
 
 class Selection(NamedTuple):
@@ -148,7 +146,7 @@ def selection(changed: Iterable[str]) -> Selection | None:
         else:
             reached = {test for test in modules_of_tests() if file.name in (TESTS / f"{test}.py").read_text("utf-8")}
             reached |= {test for folder, test in _OF_FOLDERS.items() if path.startswith(folder)}
-        if path in _OF_ALL or not reached:
+        if path in ("pyproject.toml", "constraints.txt", "tests/conftest.py") or not reached:
             return None
         files |= reached
     of_file = kinds_of_files()
@@ -173,7 +171,7 @@ def _git(*words: str) -> list[str]:
 def kinds_of_files() -> dict[str, set[str]]:
     """Module -> the kinds whose programs it holds."""
     found: dict[str, set[str]] = {}
-    for kinds in _KIND_LISTS:
+    for kinds in (MECHANISMS, EMBEDS, ENTERS, HEADS, SUBLAYERS):
         for kind, name in kinds.names.items():
             found.setdefault(f"{kinds.package}.{name.partition(':')[0]}", set()).add(kind)
     return found

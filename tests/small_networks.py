@@ -37,10 +37,6 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
-def eager_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return (q @ k.transpose(-2, -1)).softmax(-1) @ v
-
-
 def talking_heads(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Scores of 3 heads, mixed by a learned map before and after the softmax (Shazeer et al. 2020)."""
     scores = self.before((q @ k.mT).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -74,15 +70,17 @@ def no_result(self: Any, x: Tensor) -> None:
 
 
 class Square(torch.autograd.Function):
-    """An autograd function of its own: x·xᵀ."""
+    """x·xᵀ, with a backward pass of its own."""
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
         return x @ x.mT
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> Tensor:
-        raise NotImplementedError
+        (x,) = ctx.saved_tensors
+        return (gradient + gradient.mT) @ x
 
 
 def loop(self: Any, x: Tensor) -> Tensor:
@@ -212,7 +210,7 @@ NETWORKS: dict[str, Network] = {
     ),
     # a softmax over a product of two activations: 6 heads of 5·7
     "eager attention": call(
-        eager_attention, (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4),
+        lambda q, k, v: (q @ k.transpose(-2, -1)).softmax(-1) @ v, (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4),
         macs=210 * 8, flops=210 * (16 + SOFTMAX), attention_entries=210,
     ),
     # as above with 3 heads, and two maps of 3 products for each of 2·5·7 pairs

@@ -8,6 +8,7 @@ import xfcost
 from any_models import TOKENS, Model, Takes, X
 from modules import Call
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.objects import module_tree
 from xfcost.torch_models.any_model.ledger import module_ledger
 
 
@@ -93,8 +94,6 @@ class TestViews:
     """Groups and the tree of modules."""
 
     def test_the_tree_has_totals_of_everything_inside(self):
-        from xfcost.ledger.objects import module_tree
-
         tree = {node["module"]: node["macs"] for node in module_tree(module_ledger(Model(), (TOKENS,)), depth=2)}
         block = 5 * (192 + 64) + 2 * 200
         assert tree == {
@@ -102,8 +101,6 @@ class TestViews:
         }  # fmt: skip
 
     def test_a_name_that_begins_like_another_is_not_inside_it(self):
-        from xfcost.ledger.objects import module_tree
-
         model = nn.Sequential()
         model.add_module("map", nn.Linear(8, 8))
         model.add_module("mapped", nn.Linear(8, 4))

@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from helpers import report_text
 from hugging_face import CONFIGS, TEXT, write
+from modules import counted_by_torch
 from transformers_models import cache_bytes, cache_name, parameters, transformers
 from xfcost.api.analysis import account_options
 from xfcost.api.systems import as_built, named_module
@@ -111,9 +111,8 @@ def ran(name, tokens):
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         first = model(input_ids=ids[:, :-1], use_cache=True)
         key = next(one for one in (cache_name(), "cache_params") if first.get(one) is not None)
-        with FlopCounterMode(display=False) as counter:
-            second = model(input_ids=ids[:, -1:], use_cache=True, **{key: first[key]})
-    return counter.get_total_flops() // 2, cache_bytes(second[key])
+        second, macs = counted_by_torch(lambda: model(input_ids=ids[:, -1:], use_cache=True, **{key: first[key]}))
+    return macs, cache_bytes(second[key])
 
 
 def step(path, **options):
@@ -164,9 +163,9 @@ def test_a_step_reads_the_codes_of_every_codebook(name, tmp_path):
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         cache = model(**text, **{of_ids: ids[:, :-1]}, use_cache=True)[cache_name()]
         states = {"encoder_outputs": (model.get_encoder()(**text)[0],)} if encodes else {}
-        with FlopCounterMode(display=False) as counter:
-            model(**states, **{of_ids: ids[:, -1:]}, use_cache=True, **{cache_name(): cache})
-    assert ledger.total("macs") == counter.get_total_flops() // 2
+        given = states | {of_ids: ids[:, -1:], cache_name(): cache}
+        _, macs = counted_by_torch(lambda: model(**given, use_cache=True))
+    assert ledger.total("macs") == macs
     assert ledger.cache.bytes == cache_bytes(cache)
     assert ledger.total("params") == parameters(model)
 
@@ -515,12 +514,6 @@ def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
     eager, fused = (step(path, mode="prefill", on="h100-sxm", attention=one).on.notes for one in ("eager", "fused"))
     assert any("counts all pairs" in note for note in eager)
     assert not fused
-
-
-def test_n_beyond_the_positions_has_a_note(tmp_path):
-    path = config_of(tmp_path, "Qwen3ForCausalLM", max_position_embeddings=8)
-    assert step(path).metadata.warnings == (f"N = {N} is beyond the model's 8 positions",)
-    assert step(path, N=8).metadata.warnings == ()
 
 
 # A prompt and the steps after it ──────────────────────────────────────────────────────────────────────────────────────

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from any_models import Takes, X
 from helpers import environment
-from modules import Call
+from modules import Call, torch_macs
 from small_networks import NETWORKS
 from specs import architecture_of
 from transformers_models import parameters, transformers
@@ -320,20 +319,12 @@ def built(name, **more):
     return getattr(transformers, name)(getattr(transformers, config)(**fields | more)).eval()
 
 
-def torch_macs(model, inputs):
-    """Half of the FLOPs that torch's own counter sees on `meta`."""
-    model = model.to("meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(**{name: value.to("meta") for name, value in inputs.items()})
-    return counter.get_total_flops() // 2
-
-
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in EAGER_AND_FUSED])
 def test_macs_are_torch_s_own_and_nothing_is_left_uncounted(name):
     model, inputs = built(name), MODELS[name][2]()
     ledger = xfcost.analyze(model, example_inputs=inputs, strict=True)
     assert ledger.total("params") == parameters(model)
-    assert ledger.total("traced_macs") == ledger.total("macs") == torch_macs(model, inputs)
+    assert ledger.total("traced_macs") == ledger.total("macs") == torch_macs(model, **inputs)
 
 
 @pytest.mark.parametrize("name", EAGER_AND_FUSED)

@@ -14,6 +14,7 @@ from huggingface_hub import constants
 import xfcost
 from any_models import GEMMA
 from helpers import command, error_of, stdout_of
+from hugging_face import write
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
@@ -141,8 +142,7 @@ def test_inputs_out_of_texts():
 
 def test_a_config_that_no_importer_knows_is_built_by_transformers(tmp_path):
     pytest.importorskip("transformers")
-    (tmp_path / "config.json").write_text(json.dumps(GEMMA))
-    ledger = xfcost.analyze(str(tmp_path / "config.json"), N=5)
+    ledger = xfcost.analyze(str(write(tmp_path, GEMMA)), N=5)
     # a token: Q and its projection 2·8·8, K and V 2·8·4, three maps of the MLP 3·8·12; 5² pairs of 2 heads of 4, twice
     layer = 5 * (2 * 64 + 2 * 32 + 3 * 96) + 2 * 25 * 2 * 4
     assert ledger.total("macs") == 2 * layer + 5 * 8 * 11
@@ -223,8 +223,7 @@ def opened(monkeypatch):
     ],
 )  # fmt: skip
 def test_a_config_opens_no_connection(values, left_out, tmp_path, opened):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(values))
+    path = write(tmp_path, values)
     hub = constants.HF_HUB_OFFLINE
     with offline():
         configured(str(path), "meta")
@@ -234,24 +233,21 @@ def test_a_config_opens_no_connection(values, left_out, tmp_path, opened):
 
 
 def test_a_model_that_is_on_the_hub_alone_is_refused(tmp_path, opened):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(DEPTH | {"backbone": "dinov2"}))
+    path = write(tmp_path, DEPTH | {"backbone": "dinov2"})
     with pytest.raises(UsageError, match="opens no connection"):
         xfcost.analyze(str(path), trace=False)
     assert not opened
 
 
 def test_a_note_names_the_fields_that_are_left_out(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(TINY | {"backbone": "a/b"} | KERNELS))
+    path = write(tmp_path, TINY | {"backbone": "a/b"} | KERNELS)
     notes = xfcost.analyze(str(path), N=8, mixing=False, closed_form=False, trace=False).metadata.notes
     assert "backbone, _attn_implementation, auto_map in the config" in notes[-1]
 
 
 def test_a_refusal_names_the_backbone_that_is_left_out(tmp_path):
-    path = tmp_path / "config.json"
     hybrid = {"model_type": "dpt", "architectures": ["DPTForDepthEstimation"], "is_hybrid": True, "backbone": "a/b"}
-    path.write_text(json.dumps(hybrid))
+    path = write(tmp_path, hybrid)
     with pytest.raises(UsageError, match=r"got 256 channels.*; it ran without backbone, as xfcost opens no connection"):
         xfcost.analyze(str(path), mixing=False, trace=False)
 
@@ -263,15 +259,15 @@ def test_no_thread_but_its_own_is_offline():
             socket.create_connection(("127.0.0.1", 9))
 
 
-@pytest.mark.parametrize("place", ["n_layer", "text_config.num_hidden_layers"])
-def test_a_config_of_endlessly_many_layers_is_refused(tmp_path, place):
-    values = {"n_layer": 10**9}
-    if "." in place:
-        values = {"text_config": {"num_hidden_layers": 10**9}}
-    path = tmp_path / "config.json"
-    path.write_text(
-        json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **values}), encoding="utf-8"
-    )
+@pytest.mark.parametrize(
+    ("place", "values"),
+    [
+        ("n_layer", {"n_layer": 10**9}),
+        ("text_config.num_hidden_layers", {"text_config": {"num_hidden_layers": 10**9}}),
+    ],
+)
+def test_a_config_of_endlessly_many_layers_is_refused(tmp_path, place, values):
+    path = write(tmp_path, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **values})
     with pytest.raises(UsageError, match=f"{place}: expected at most 10,000 layers, .* got 1,000,000,000"):
         configured(str(path), "meta")
 

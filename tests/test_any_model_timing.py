@@ -12,11 +12,12 @@ from torch import Tensor, nn
 import xfcost
 from any_models import TOKENS, Model, two_blocks
 from helpers import report_text, stdout_of, table_of, xf
-from modules import Call, Module
+from modules import Busy, Call, Module, state
 from repositories import spec as spec_of
 from xfcost.api.runs import make_run
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.objects import grouped
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.load import load
@@ -86,8 +87,6 @@ def test_blocks_that_left_an_operation_out_took_no_time_for_it():
 
 
 def test_the_tree_of_modules_has_seconds():
-    from xfcost.ledger.objects import grouped
-
     tree = {group["module"]: group for group in grouped(timed(Model().eval(), TOKENS), "module", 1)}
     # 4 blocks of 5 operations; a table, 4 sums, a head
     assert (tree["blocks"]["seconds"], tree["table"]["seconds"], tree[""]["seconds"]) == (20.0, 1.0, 26.0)
@@ -116,19 +115,10 @@ def test_another_kernel_for_the_same_call_is_that_call_s():
 
 
 def test_it_is_left_as_it_was():
-    class Counts(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.map, self.calls = nn.Linear(4, 4), 0
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.calls += 1
-            return self.map(x)
-
-    model = Counts()
-    weight = model.map.weight
-    timed(model, torch.ones(3, 4))
-    assert (model.calls, model.map.weight is weight, model.map.weight.grad) == (0, True, None)
+    model, x = Busy(), torch.ones(4, 8)
+    before = state(model, x)
+    timed(model, x)
+    assert state(model, x) == before
 
 
 def test_a_cache_among_the_inputs_does_not_grow_from_call_to_call():
@@ -162,8 +152,6 @@ def test_the_peak_is_predicted_and_refused_where_it_does_not_fit(monkeypatch):
     ledger = timed(nn.Linear(4, 4, bias=False), torch.ones(3, 4))
     # weights, input, output: 16 + 12 + 12 numbers of 4 bytes
     assert (ledger.timing.predicted_peak_bytes, ledger.timing.peak_bytes) == (160, 160)
-    from xfcost.torch_models.memory import peak
-
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "a small limit"))
     # 96 bytes beside the weights, half of them again, 64 MiB
     with pytest.raises(DeviceError, match=r"67,109,008 bytes .* 50 bytes"):

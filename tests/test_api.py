@@ -5,7 +5,6 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import xfcost
 from xfcost.api.option_readers import token_numbers
@@ -70,16 +69,6 @@ def test_a_model_that_does_not_fit_is_not_built():
         with pytest.raises(xfcost.XfcostError):
             xfcost.build(name)
     assert xfcost.build("gpt2", N=4, device="meta").inputs[0].is_meta
-
-
-def test_trace_takes_any_module():
-    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4, bias=False))
-    traced = xfcost.trace(model, torch.zeros(5, 8))
-    # 5·8·16 + 5·16·4 = 640 + 320
-    assert traced.macs == 960
-    # 8·16 + 16 + 16·4
-    assert traced.params == 208
-    assert traced.unsupported == {}
 
 
 @pytest.mark.parametrize("given", ["", "a", "1,,2", (None,), (), True, 784.0, object()])

@@ -4,12 +4,12 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import places
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from contract import example, joined, make
+from modules import Module
 from places import at, total
 from specs import architecture_of, counted
 from strategies import place_for
@@ -101,17 +101,6 @@ decoder:
 RIGHT, CONTEXT = "{kind: shift, axis: row}", "{kind: context, shift: column}"
 
 
-class Alike(nn.Module):
-    """Both streams are given the same image."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.model(image, image)
-
-
 @pytest.mark.parametrize(
     ("right", "context", "read"),
     [
@@ -126,7 +115,8 @@ class Alike(nn.Module):
 def test_a_pixel_reads_exactly_the_pixels_before_it(right, context, read, tmp_path):
     file = tmp_path / "axial.yaml"
     file.write_text(TWO_STAGES.replace("SHIFT_RIGHT, ", f"{right}, " if right else "").replace("CONTEXT", context))
-    model = Alike(build(architecture_of(str(file)), "cpu").model)
+    streams = build(architecture_of(str(file)), "cpu").model
+    model = Module(lambda self, image: self.streams(image, image), streams=streams)
     seen = probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,))
     assert seen.reads == tuple(frozenset(range(read(pixel))) for pixel in range(12))
 

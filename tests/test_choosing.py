@@ -191,12 +191,6 @@ def test_systems_rank_by_the_bytes_that_a_step_is_expected_to_read():
     assert sorted(seconds, key=seconds.__getitem__) == ["Llama 3 70B", "Mixtral 8x22B", "DeepSeek-V3"]
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_the_table_fits_the_terminal(width):
-    text = stdout_of(*LLAMA, "--on", "nvidia", "--price", "2", "--mbu", "60%", COLUMNS=str(width))
-    assert max(map(len, text.splitlines())) <= width
-
-
 CURVE = ("plot", "llama3-70b", "--mode", "decode", "--N", "32k", "--metric", "throughput")
 
 

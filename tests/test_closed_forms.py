@@ -62,10 +62,10 @@ UNREAD = {
     "lr-net-26": "letters that differ from stage to stage: worked out block by block in test_residual_networks.py",
     "mistral-7b-sliding": "tells the keys per query too",
     "sasa-26": "letters that differ from stage to stage: worked out block by block in test_residual_networks.py",
-    "sasa-50-k3": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
-    "sasa-50-k5": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
-    "sasa-50-k9": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
-    "sasa-50-k11": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py",
+    **{
+        f"sasa-50-k{size}": "per layer, beside sasa-50: worked out block by block in test_residual_networks.py"
+        for size in (3, 5, 9, 11)
+    },
     "switch-base-128-capacity": "tells the slots alone",
     "t5-v1.1-small": "beside a tied model that is no preset",
     "transformer-xl-enwik8": "beside what transformers' model costs, which is not printed",
@@ -181,21 +181,6 @@ def test_enough_is_read():
     assert len(BY_HAND) >= 190
     assert {form.quantity for form in PRINTED} == set(QUANTITIES.values())
     assert {form.preset for form in [*PRINTED, *BY_HAND]} <= set(preset_names())
-
-
-@pytest.mark.parametrize(
-    ("formula", "answer"),
-    [
-        ("2Nd + d²", 2 * 5 * 3 + 9),
-        ("L(12d² + 2d)", 2 * (108 + 6)),
-        ("⌈N/d⌉·d", 6),
-        ("9/3·[one]", 300),
-        ("1,000·3 - 7·(2 + 1)", 2979),
-        ("4096/128", 32),
-    ],
-)
-def test_formulas_by_hand(formula, answer):
-    assert value(formula, {"N": 5, "d": 3, "L": 2}, lambda _: 100) == answer
 
 
 @pytest.mark.parametrize("formula", ["per layer 4·d", "3·", "2·x", "__import__('os')", "[none]", "2 3)", ""])

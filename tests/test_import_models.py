@@ -12,9 +12,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
-from torch.utils.flop_counter import FlopCounterMode
 
 from hugging_face import CONFIGS, ours, placed, theirs, write
+from modules import counted_by_torch
 from strategies import exact
 from transformers_models import parameters, transformers
 from xfcost.api.analysis import analyze
@@ -112,9 +112,7 @@ def their_macs(model, values, run):
         inputs = {name: torch.full((1, n), 2) for name, n in zip(names, run.tokens, strict=False)}
     if "MultipleChoice" in values["architectures"][0]:
         inputs = {name: ids[None] for name, ids in inputs.items()}
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(**inputs)
-    return int(counter.get_total_flops()) // 2
+    return counted_by_torch(lambda: model(**inputs))[1]
 
 
 # Many fields at once, each with a number of its own, beside TINY's.

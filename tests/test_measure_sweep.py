@@ -14,7 +14,6 @@ from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.questions.measure.sweep import RowSweep, Runner, check_machine, differing_versions, line_through
 
-NOON = "2025-01-31T12:00:00Z"
 PLAN = [PlannedRow(configuration(system, N), counted(N)) for N in (64, 128) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 
@@ -50,7 +49,7 @@ def file(path: Path) -> Iterator[RunsFile]:
 
 
 def sweep(file: RunsFile, plan: Sequence[PlannedRow] = PLAN) -> RowSweep:
-    return RowSweep(plan, DESCRIBED, file, lambda: NOON)
+    return RowSweep(plan, DESCRIBED, file, lambda: "2025-01-31T12:00:00Z")
 
 
 def outcomes(

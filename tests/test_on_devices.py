@@ -135,21 +135,21 @@ def test_the_largest_batch_and_n_fit_and_the_next_do_not():
     assert not decode(N=need.largest_tokens + 1).on.memory.fits
 
 
-def test_the_largest_batch_has_room_for_its_attention_matrices():
-    # of 4,096 tokens, with one key head for 32: 2·32·128·4096 numbers of cache a sample, and 2·32·4096 of scores and
-    # softmax, 1/128 more
-    options = {"N": 4096, "attention": "eager", "settings": ["**.kv_heads=1"]}
-    largest = decode("llama3-8b", "h100-sxm", batch=1, **options).on.memory.largest_batch
+@pytest.mark.parametrize(
+    ("spec", "on", "options"),
+    [
+        # of 4,096 tokens, with one key head for 32: 2·32·128·4096 numbers of cache a sample, and 2·32·4096 of scores
+        # and softmax, 1/128 more
+        ("llama3-8b", "h100-sxm", {"N": 4096, "settings": ["**.kv_heads=1"]}),
+        ("t5-base", "t4", {"N": 512, "dtype": "float16"}),  # copies of keys that one sample does not need
+    ],
+)
+def test_the_largest_batch_has_room_for_its_attention_matrices(spec, on, options):
+    memory = [decode(spec, on, batch=1, attention="eager", **options).on.memory]
+    largest = memory[0].largest_batch
     assert largest > 128
-    fits = [decode("llama3-8b", "h100-sxm", batch=batch, **options).on.memory.fits for batch in (largest, largest + 1)]
-    assert fits == [True, False]
-
-
-def test_the_largest_batch_counts_copies_of_keys_that_one_sample_does_not_need():
-    options = {"N": 512, "attention": "eager", "dtype": "float16"}
-    largest = decode("t5-base", "t4", batch=1, **options).on.memory.largest_batch
-    fits = [decode("t5-base", "t4", batch=batch, **options).on.memory.fits for batch in (largest, largest + 1)]
-    assert fits == [True, False]
+    memory = [decode(spec, on, batch=batch, attention="eager", **options).on.memory for batch in (largest, largest + 1)]
+    assert [one.fits for one in memory] == [True, False]
 
 
 def test_positions_end_the_largest_n_and_a_window_sets_none():

@@ -282,12 +282,11 @@ class Case(NamedTuple):
     seeds: int = 2
 
 
-STAGES = "stages.each.dim=[8, 8, 8, 8]"
 DILATED = tuple(
     f"stages.0.blocks.{n}.blocks.0.0.{key}" for n in range(5) for key in ("window=4", f"dilation={n + 1}", "heads=2")
 )
 CASES = [
-    Case("swin-t", (STAGES, "**.heads=1"), size=(56, 56)),
+    Case("swin-t", ("stages.each.dim=[8, 8, 8, 8]", "**.heads=1"), size=(56, 56)),
     Case(
         "resnet-50", ("stages.each.dim=[16, 16, 16, 16]", "**.width=8", "embed.0.channels=16"), size=(20, 18), seeds=5
     ),

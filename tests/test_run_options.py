@@ -159,32 +159,31 @@ def test_texts_paths_and_functions(wrong: object) -> None:
             call()
 
 
-@pytest.mark.parametrize("call", [xfcost.plot, xfcost.diagram, xfcost.glance, partial(xfcost.roofline, on="t4")])
-def test_a_call_without_a_system_or_with_a_class_is_refused(call) -> None:
-    with pytest.raises(XfcostError, match="expected a system"):
+DRAWN = (xfcost.plot, xfcost.diagram, xfcost.glance, partial(xfcost.roofline, on="t4"))
+
+
+@pytest.mark.parametrize(
+    ("said", "call"),
+    [
+        *(("expected a system", call) for call in DRAWN),
+        *(("make a module of it: Linear", partial(call, torch.nn.Linear)) for call in DRAWN),
+        *(("a range LOW:HIGH", partial(xfcost.plot, "gpt2", metric="macs", N=one)) for one in (512, (128, 512))),
+        ("vary: expected keys of the spec", partial(xfcost.find, "vit", vary=3)),
+        (r"--token 1\.5: expected whole numbers", partial(xfcost.reach, "vit", token=1.5)),
+        (r"--dtype .a number of thousands of digits", partial(xfcost.analyze, "vit", dtype=10**5000)),
+    ],
+)
+def test_other_arguments_are_refused(said, call) -> None:
+    with pytest.raises(XfcostError, match=said):
         call()
-    with pytest.raises(XfcostError, match="make a module of it: Linear"):
-        call(torch.nn.Linear)
 
 
-def test_the_range_of_a_plot_is_a_text_and_one_n_is_a_number_too() -> None:
-    for wrong in (512, (128, 512)):
-        with pytest.raises(XfcostError, match="expected a range LOW:HIGH"):
-            xfcost.plot("gpt2", metric="macs", N=wrong)
+def test_one_n_of_a_plot_is_a_number_or_a_text() -> None:
     plots = [xfcost.plot("llama3-8b", metric="throughput", on="h100-sxm", N=one) for one in (4096, "4096")]
     assert plots[0].rows == plots[1].rows
     assert "<svg" in plots[0]._repr_svg_()
     with pytest.raises(XfcostError, match=r"content \.txt: expected .*\.csv"):
         plots[0].content(".txt")
-
-
-def test_other_arguments_that_are_no_options() -> None:
-    with pytest.raises(XfcostError, match="vary: expected keys of the spec"):
-        xfcost.find("vit", vary=3)
-    with pytest.raises(XfcostError, match=r"--token 1\.5: expected whole numbers"):
-        xfcost.reach("vit", token=1.5)
-    with pytest.raises(XfcostError, match=r"--dtype .a number of thousands of digits"):
-        xfcost.analyze("vit", dtype=10**5000)
 
 
 def test_what_fits_is_taken_as_it_is() -> None:

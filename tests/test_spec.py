@@ -183,9 +183,6 @@ class TestSettings:
         assert load("vit", ("stages.0.block.0.head_dim=8",)).spec.stages[0].block[0].head_dim == 8
         assert load("vit", ("residual.layer_scale=1e-5",)).spec.residual == Residual(layer_scale=1e-5)
 
-    def test_both_ways_to_write_a_key(self):
-        assert load("vit", ("stages[0].depth=3",)).spec == load("vit", ("stages.0.depth=3",)).spec
-
     def test_later_settings_see_earlier_ones_and_touch_nothing_but_this_load(self):
         settings = ("embed=[{kind: patch, size: 7}]", "embed.0.size=14", "head.pool=mean")
         assert load("vit", settings).spec.embed[0].size == 14

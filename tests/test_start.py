@@ -190,7 +190,6 @@ def test_it_is_installed_into_the_home_folder(tmp_path: Path) -> None:
 # Output to a stream whose encoding lacks characters of the reports: ASCII, and cp1252 of Windows ──────────────────────
 
 ROOT = Path(__file__).parents[1]
-ENCODINGS = ("ascii", "cp1252")
 
 COMMANDS = [
     line.strip()
@@ -262,7 +261,7 @@ def in_utf_8(command):
         return xf(*command.split(), cwd=folder)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 class TestCommands:
     @pytest.mark.parametrize("command", COMMANDS)
     def test_the_report_is_whole(self, tmp_path, command, encoding):

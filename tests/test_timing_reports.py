@@ -149,11 +149,6 @@ def test_a_ratio_is_a_difference_or_none_or_not_decided(first, second, more, wor
     assert words in " ".join(report_text(found).split())
 
 
-def test_systems_that_did_not_take_turns_have_no_interval():
-    apart = time_ratio(timing(1.0, in_turns=False), timing(3.0, in_turns=False))
-    assert (apart.ratio, apart.different) == (3.0, None)
-
-
 def test_intervals_of_ratios():
     # one that ends at 1 contains it
     assert time_ratio(timing(*(1.0,) * 6), timing(1.0, 1.0, 1.0, 2.0, 2.0, 2.0)).different is False

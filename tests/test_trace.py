@@ -9,18 +9,13 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from modules import Call
+from modules import Call, traced
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.running.by_row import dispatch, row_path
 from xfcost.torch_models.tracing import trace as live_trace
-from xfcost.torch_models.tracing.trace import Traced, trace, traced_rows
+from xfcost.torch_models.tracing.trace import trace, traced_rows
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
-
-
-def traced(function, *shapes: tuple[int, ...], device: str = "meta") -> Traced:
-    module = function if isinstance(function, nn.Module) else Call(function)
-    return trace(module.to(device), tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes))
 
 
 def costs(function, *shapes: tuple[int, ...], device: str = "meta") -> tuple[int, int]:
@@ -87,7 +82,7 @@ scaled.scale = nn.Parameter(torch.ones(3))
 
 def test_work_belongs_to_the_module_that_does_it_and_to_no_other() -> None:
     # 5 tokens through both maps, twice: 2·5·12 MACs each. The add, 15 FLOPs, is the model's own.
-    found = traced(Nested(adds=True), (1, 5, 3))
+    found = traced(Nested(adds=True), (1, 5, 3), device="meta")
     assert {name: (costs.macs, costs.flops, costs.leaf) for name, costs in found.modules.items()} == {
         "": (0, 15, False),
         "first": (120, 240, True),
@@ -197,12 +192,21 @@ def test_a_compiled_module_is_traced_as_it_was_written():
         assert model[0] is before
 
 
-def test_what_is_no_module_or_no_tensor_is_refused():
-    assert "got the class Linear" in refused(nn.Linear, X)
-    assert "got function" in refused(lambda x: x, X)
-    # advice where it helps
-    assert "one by one" in refused(nn.MultiheadAttention(3, 1), (X, X, X))
-    assert "one by one" not in refused(nn.Linear(3, 4), ([1.0],))
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        (nn.Linear, (X,), "got the class Linear"),
+        (lambda x: x, (X,), "got function"),
+        (nn.MultiheadAttention(3, 1), ((X, X, X),), "one by one"),  # advice where it helps
+        (nn.Linear(3, 3), ([1.0],), "input 0 is list, expected a tensor"),
+        (nn.Sequential(nn.LazyLinear(3)), (X,), "0 (LazyLinear) has no shapes yet; run the model"),
+        (nn.Sequential(torch.jit.script(nn.Linear(3, 3))), (X,), "is scripted, and its operations can"),
+    ],
+)
+def test_what_can_not_be_traced_is_refused(model, inputs, said):
+    told = refused(model, *inputs)
+    assert said in told
+    assert ("one by one" in told) == (said == "one by one")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
@@ -266,6 +270,7 @@ def test_of_two_modules_that_were_not_called_the_one_without_use_is_named():
     model.by_weight, model.spare, model.called = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 3)
     found = xfcost.trace(model, X)
     assert found.uncalled == ("spare",)
+    assert str(found).splitlines()[-1] == "never called: spare"
     assert found.macs == 2 * 3 * 4 + 2 * 4 * 3
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from modules import Call, work
+from modules import Call, as_module, traced, work
 from xfcost.formulas.contractions import SizesAlone, is_tensor
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import LetteredInt, lettered
@@ -18,18 +18,13 @@ from xfcost.formulas.operation_costs import COSTS
 from xfcost.torch_models.running.by_row import dispatch
 from xfcost.torch_models.shared.leaves import GeluQuick
 from xfcost.torch_models.tracing import trace as tracing
-from xfcost.torch_models.tracing.trace import Traced, trace
-
-
-def traced(function, *shapes: tuple[int, ...], device: str = "cpu") -> Traced:
-    module = function if isinstance(function, nn.Module) else Call(function)
-    return trace(module.to(device), tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes))
+from xfcost.torch_models.tracing.trace import trace
 
 
 def dispatched(function, *shapes: tuple[int, ...], device: str = "cpu") -> dict[str, int]:
     """What torch's dispatcher sees of the same."""
-    module = function if isinstance(function, nn.Module) else Call(function)
-    found = dispatch(module.to(device), tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes))
+    inputs = tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes)
+    found = dispatch(as_module(function).to(device), inputs)
     assert not found.uncounted()
     return {name: amount for name, amount in sum(found.costs_by_module().values(), Counter()).items() if amount}
 

@@ -10,36 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
-from modules import Call, Module
+from modules import Call, Module, torch_macs, traced
 from xfcost.torch_models.running.by_row import dispatch
-from xfcost.torch_models.tracing.trace import Traced, trace
+from xfcost.torch_models.tracing.trace import trace
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
 
 
-def as_module(function: Callable[..., object]) -> nn.Module:
-    return function if isinstance(function, nn.Module) else Call(function)
-
-
 def example(shape: tuple[int, ...], device: str) -> Tensor:
     return torch.empty(shape, device=device).fill_(0.5)
-
-
-def traced(function, *shapes: tuple[int, ...], device: str = "cpu") -> Traced:
-    return trace(as_module(function).to(device), tuple(example(shape, device) for shape in shapes))
-
-
-def torch_macs(function, *inputs: Tensor) -> int:
-    """Half of what torch's own counter says on `meta`, with the fast path off."""
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with FlopCounterMode(display=False) as counter:
-            as_module(function).to("meta")(*(tensor.to("meta") for tensor in inputs))
-    finally:
-        torch.backends.mha.set_fastpath_enabled(True)
-    return counter.get_total_flops() // 2
 
 
 # An encoder layer of d = 8, h = 2, f = 16 on B·N tokens: 4 maps of d², 2 of d·f; and 2·N·d per token for attention.
@@ -126,13 +106,9 @@ def einsum(equation: str) -> Callable[..., Tensor]:
 @pytest.mark.parametrize(
     ("function", "shapes"),
     [
-        pytest.param(einsum("i...j,...j->i..."), ((2, 7, 5, 3), (5, 3)), id="ellipsis of other ranks"),
-        pytest.param(einsum("...d,...d->..."), ((7, 1, 3), (5, 3)), id="ellipsis, broadcast"),
         pytest.param(einsum("ij->ji"), (A,), id="one operand"),
-        pytest.param(einsum("bi,bj,bij->b"), ((7, 2), (7, 3), (7, 2, 3)), id="outer product first"),
         pytest.param(einsum("ij,jk->ik"), ((2, 3), (1, 4)), id="summed side broadcast"),
         pytest.param(einsum("ii,ij->j"), ((3, 3), B), id="diagonal"),
-        pytest.param(einsum("ij,ij->"), (A, A), id="everything summed"),
         pytest.param(einsum("b h i d, b h j d -> b h i j"), ((2, 3, 5, 4), (2, 3, 7, 4)), id="attention"),
         pytest.param(lambda a, b: torch.einsum(a, [0, 1], b, [1, 2], [0, 2]), (A, B), id="by numbers"),
         pytest.param(lambda a, b: torch.tensordot(a, b, ([0, -1], [2, 0])), ((2, 3, 4), (4, 5, 2)), id="axes"),

@@ -1,12 +1,12 @@
 """A case per mechanism, in files of what is alike; the written list decides which there must be."""
 
 from cases import attention, chosen, local, sequences, static
-from cases.base import MechanismCase
+from cases.base import BY_TYPE, MechanismCase, any_of
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
 
 _FOUND = {
-    case.component: case
+    (kind := type(case.examples[0])): case._replace(components=any_of(kind)) if case.components is BY_TYPE else case
     for file in (attention, chosen, local, sequences, static)
     for case in vars(file).values()
     if isinstance(case, MechanismCase)

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import ALIKE, BOTH_WAYS, HEADS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import HEADS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
@@ -79,33 +79,7 @@ POSITIONED = (
 )
 
 
-@st.composite
-def any_full(draw: st.DrawFn) -> Full:
-    heads = draw(HEADS)
-    causal = draw(st.none() | st.booleans())
-    position = draw(st.sampled_from(["none", "rope", *(["alibi"] if causal else [])]))
-    count = draw(st.integers(4, 40))
-    biased = position != "alibi" and draw(st.booleans())
-    if not causal and draw(st.booleans()):
-        values = draw(st.none() | st.integers(1, 64))
-        return Full(heads=heads, causal=causal, position=position, talking_heads=True, value_dim=values)
-    return Full(
-        heads=heads,
-        kv_heads=draw(st.none() | st.sampled_from([few for few in range(1, heads + 1) if heads % few == 0])),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        value_dim=draw(st.none() | st.integers(1, 64)),
-        causal=causal,
-        position=position,
-        rope_base=draw(st.sampled_from([10000.0, 500000.0])),
-        scaled=draw(st.booleans()),
-        bias=Buckets(count=count, distance=draw(st.integers(count, 300))) if biased else None,
-        projection_bias=draw(st.booleans()),
-        output_bias=draw(st.none() | st.booleans()),
-    )
-
-
 FULL = MechanismCase(
-    component=Full,
     letters=lambda component, place: (
         _value_width(component, place)
         | {
@@ -127,28 +101,17 @@ FULL = MechanismCase(
         (Full(heads=6, kv_heads=2, value_dim=3, causal=True), 2 * (1 + 3), 0),
     ),
     examples=(*PLAIN, *TALKING, *POSITIONED),
-    components=any_full(),
+    components=any_of(
+        Full,
+        kv_heads=st.sampled_from([None, 1, 2, 3]),
+        bias=st.none() | st.builds(Buckets, count=st.integers(4, 40), distance=st.integers(40, 300)),
+    )
+    | st.builds(Full, heads=HEADS, position=st.sampled_from(["none", "rope"]), talking_heads=st.just(value=True)),
     symbolic=PLAIN,
 )
 
 
-@st.composite
-def any_mla(draw: st.DrawFn) -> Mla:
-    return Mla(
-        heads=draw(HEADS),
-        kv_rank=draw(st.integers(1, 40)),
-        q_rank=draw(st.none() | st.integers(1, 40)),
-        rope_dim=2 * draw(st.integers(1, 9)),
-        head_dim=draw(st.none() | st.integers(1, 40)),
-        value_dim=draw(st.none() | st.integers(1, 40)),
-        causal=draw(st.none() | st.booleans()),
-        rope_base=draw(st.sampled_from([10000.0, 50.0])),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 MLA = MechanismCase(
-    component=Mla,
     letters=lambda component, place: (
         _value_width(component, place)
         | {
@@ -176,7 +139,7 @@ MLA = MechanismCase(
         Mla(heads=2, kv_rank=3, rope_dim=2, q_rank=4, head_dim=5, value_dim=3, causal=True, projection_bias=True),
         Mla(heads=1, kv_rank=7, rope_dim=6, value_dim=4, rope_base=50.0),
     ),
-    components=any_mla(),
+    components=any_of(Mla, rope_dim=st.integers(1, 9).map(lambda half: 2 * half)),
 )
 
 
@@ -189,26 +152,23 @@ CROSS_EXAMPLES = (
 )
 
 CROSS = MechanismCase(
-    component=Cross,
     letters=lambda component, place: _value_width(component, place) | {"d'": place.memory_dim},
     flags={"heads": "all but q scale"},
     cached=((Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),),
     examples=CROSS_EXAMPLES,
-    components=st.builds(Cross, **ALIKE, value_dim=st.none() | st.integers(1, 64), scaled=st.booleans()),
     memory=True,
     symbolic=CROSS_EXAMPLES,
 )
 
 
 CLASS_ATTENTION = MechanismCase(
-    component=ClassAttention,
     letters=lambda component, place: {"E": place.grid.special},
     examples=(
         ClassAttention(heads=2),
         ClassAttention(heads=3, projection_bias=False),
         ClassAttention(heads=1, head_dim=5),
     ),
-    components=st.builds(ClassAttention, **BOTH_WAYS),
+    components=any_of(ClassAttention, on=Grid((5,), 1)),
     growth=lambda component: (Grid((6,), 1), Grid((12,), 1)),
     # Nothing but the class token beside one place, oblong, prime; two and three special tokens.
     grids=(
@@ -220,7 +180,6 @@ CLASS_ATTENTION = MechanismCase(
 
 
 RELATIVE = MechanismCase(
-    component=Relative,
     letters=_relative,
     flags={
         "causal": "mask position_scores r",
@@ -233,20 +192,11 @@ RELATIVE = MechanismCase(
         Relative(heads=1, head_dim=4, causal=True, memory=7, memory_queries=True),
         Relative(heads=2, memory=2),
     ),
-    components=st.builds(
-        Relative,
-        **ALIKE,
-        causal=st.none() | st.booleans(),
-        memory=st.integers(0, 9),
-        memory_queries=st.booleans(),
-        share=st.sampled_from([None, "biases"]),
-    ),
     grids=(*SEQUENCES[:-1], Grid((2, 2), 1)),
 )
 
 
 COMPRESSIVE = MechanismCase(
-    component=Compressive,
     letters=lambda component, place: _relative(component, place) | {"c": component.compression},
     flags={"memory compressed_memory": "add_bias kv r recall scores softmax sum", "compression function": "compress"},
     examples=(
@@ -254,21 +204,11 @@ COMPRESSIVE = MechanismCase(
         Compressive(heads=3, causal=True, compressed_memory=2, compression=3, function="mean"),
         Compressive(heads=1, memory=2, compressed_memory=5, compression=1, function="max", projection_bias=True),
     ),
-    components=st.builds(
-        Compressive,
-        heads=HEADS,
-        causal=st.none() | st.booleans(),
-        memory=st.integers(0, 9),
-        compressed_memory=st.integers(1, 9),
-        compression=st.integers(1, 5),
-        function=st.sampled_from(["conv", "mean", "max"]),
-    ),
     grids=SEQUENCES[:-1],
 )
 
 
 FUNNEL = MechanismCase(
-    component=Funnel,
     letters=_funnel,
     flags={
         "heads": "add add_bias pick scores softmax",
@@ -288,7 +228,6 @@ FUNNEL = MechanismCase(
         Funnel(heads=2, stride=2, pool_q_only=False),
         Funnel(heads=2, stride=2, separate_cls=False),
     ),
-    components=any_of(Funnel),
     grids=SEQUENCES[:-1],
     sides=st.integers(1, 40).map(lambda n: (n,)),
 )
@@ -301,7 +240,6 @@ INDUCING_EXAMPLES = (
 )
 
 INDUCING = MechanismCase(
-    component=Inducing,
     letters=lambda component, place: {"k": component.points},
     flags={
         "head_dim": "kv out q scale scores sum",
@@ -309,23 +247,19 @@ INDUCING = MechanismCase(
         "induce": "act add norm rff",
     },
     examples=INDUCING_EXAMPLES,
-    components=any_of(Inducing),
     symbolic=INDUCING_EXAMPLES,
 )
 
 
 COMPRESSED = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,)))),
-    component=Compressed,
-    letters=lambda component, place: (
-        {
-            "M": ceil_div(place.grid.total, component.compression),
-            "κ": component.kernel or component.compression,
-            "g": component.groups,
-            "t": int(component.null_key),
-        }
-        | {"c": component.compression}
-    ),
+    letters=lambda component, place: {
+        "M": ceil_div(place.grid.total, component.compression),
+        "κ": component.kernel or component.compression,
+        "g": component.groups,
+        "t": int(component.null_key),
+        "c": component.compression,
+    },
     flags={
         "compression": "compress null pad scores softmax sum",
         "kernel": "compress pad",
@@ -340,7 +274,6 @@ COMPRESSED = MechanismCase(
         Compressed(heads=2, compression=2, function="mean"),
         Compressed(heads=1, head_dim=16, function="max", kernel=4, causal=True),
     ),
-    components=any_of(Compressed),
     growth=lambda component: (Grid((2 * component.compression,)), Grid((4 * component.compression,))),
     # One token, two, a prime, whole blocks and not, a class token and a grid's tokens in raster order.
     grids=(*(Grid((n,)) for n in (1, 2, 5, 12)), Grid((2, 3), 1)),
@@ -350,7 +283,6 @@ COMPRESSED = MechanismCase(
 
 
 LOW_RANK = MechanismCase(
-    component=LowRank,
     letters=lambda component, place: {"k": component.rank},
     flags={
         "heads": "key_projection scores softmax value_projection",
@@ -362,24 +294,20 @@ LOW_RANK = MechanismCase(
         LowRank(heads=3, rank=1, share="none"),
         LowRank(heads=1, head_dim=5, rank=7, share="key_value", projection_bias=False),
     ),
-    components=any_of(LowRank),
     grids=SEQUENCES,
 )
 
 
 NYSTROM = MechanismCase(
-    component=Nystrom,
-    letters=lambda component, place: (
-        {
-            "m": component.landmarks,
-            "I": component.iterations,
-            "w": component.conv or 0,
-            "P": whole(place.grid.total, component.landmarks)
-            if place.grid.total > component.landmarks
-            else place.grid.total,
-        }
-        | {"k": component.landmarks}
-    ),
+    letters=lambda component, place: {
+        "m": component.landmarks,
+        "I": component.iterations,
+        "w": component.conv or 0,
+        "P": whole(place.grid.total, component.landmarks)
+        if place.grid.total > component.landmarks
+        else place.grid.total,
+        "k": component.landmarks,
+    },
     flags={
         "heads": "conv inverse scores softmax",
         "head_dim": "all but inverse pad softmax",
@@ -392,7 +320,6 @@ NYSTROM = MechanismCase(
         Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
         Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
     ),
-    components=any_of(Nystrom),
     growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
     grids=SEQUENCES,
 )
@@ -408,28 +335,8 @@ KERNEL_EXAMPLES = (
 )
 
 
-@st.composite
-def any_kernel(draw: st.DrawFn) -> Kernel:
-    causal = draw(st.none() | st.booleans())
-    form = draw(st.sampled_from([None, "parallel", "chunked", "recurrent"])) if causal else None
-    chunked = causal and form in (None, "chunked")
-    return Kernel(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        causal=causal,
-        form=form,
-        chunk=draw(st.none() | st.integers(1, 9)) if chunked else None,
-        features=draw(
-            st.just(EluPlusOne())
-            | st.builds(RandomFeatures, count=st.integers(1, 99), function=st.sampled_from(["softmax", "relu"]))
-        ),
-        projection_bias=draw(st.booleans()),
-    )
-
-
 KERNEL = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
-    component=Kernel,
     letters=lambda component, place: _kernel(component, place) | {"b": component.chunk or 0},
     flags={
         "heads": "add features join key_sum local_scores normaliser prefix_sum read state",
@@ -445,7 +352,11 @@ KERNEL = MechanismCase(
     ),
     followed_otherwise=lambda component: {"read", "normaliser"},
     examples=KERNEL_EXAMPLES,
-    components=any_kernel(),
+    components=any_of(
+        Kernel,
+        features=st.just(EluPlusOne())
+        | st.builds(RandomFeatures, count=st.integers(1, 99), function=st.sampled_from(["softmax", "relu"])),
+    ),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     grids=SEQUENCES,
     fused=False,
@@ -454,7 +365,6 @@ KERNEL = MechanismCase(
 
 
 SYNTHESIZER = MechanismCase(
-    component=Synthesizer,
     letters=_synthesizer,
     flags={
         "heads": "softmax synthesis",
@@ -470,7 +380,6 @@ SYNTHESIZER = MechanismCase(
         Synthesizer(heads=2, form="random", trainable=False),
         Synthesizer(heads=2, form="factorized_random", rank=3),
     ),
-    components=any_of(Synthesizer),
     # Squares, whose root divides them.
     growth=lambda component: (
         (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))

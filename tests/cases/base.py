@@ -16,9 +16,6 @@ DIM = 6
 # The width of whole specs: 1, 2, 3, 4 and 6 heads divide it.
 SPEC_DIM = 12
 HEADS = st.sampled_from([1, 2, 3, 4, 6])
-# Options that most attention has; of what is never causal.
-ALIKE: dict[str, Any] = {"heads": HEADS, "head_dim": st.none() | st.integers(1, 64), "projection_bias": st.booleans()}
-BOTH_WAYS: dict[str, Any] = ALIKE | {"causal": st.none() | st.just(value=False)}
 
 # One token, two, an odd prime, one row, oblong, prime square.
 GRIDS: tuple[Grid, ...] = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 1), (1, 4), (3, 5), (7, 9), (13, 13)])
@@ -87,21 +84,27 @@ def _values(field: msgspec.structs.FieldInfo) -> st.SearchStrategy[Any]:
     of_type: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
         msgspec.inspect.NoneType: lambda _: st.none(),
         msgspec.inspect.BoolType: lambda _: st.booleans(),
-        msgspec.inspect.IntType: lambda one: st.integers(one.ge or 1, 9),
+        msgspec.inspect.IntType: lambda one: st.integers(1 if one.ge is None else one.ge, 9),
+        msgspec.inspect.FloatType: lambda one: st.sampled_from([0.25 + (one.ge or 0), 0.5 + (one.ge or 0)]),
+        msgspec.inspect.StrType: lambda _: st.just("table"),
         msgspec.inspect.LiteralType: lambda one: st.sampled_from(one.values),
     }
     return st.one_of(of_type[type(one)](one) for one in getattr(info, "types", (info,)))
 
 
+# Stands for `any_of` the mechanism.
+BY_TYPE: st.SearchStrategy[Any] = st.nothing()
+
+
 @st.composite
-def any_of(draw: st.DrawFn, kind: type[Mixer], **own: st.SearchStrategy[Any]) -> Any:
-    """Any configuration, by the types of its fields or `own` values; one refused on a sequence takes its default."""
+def any_of(draw: st.DrawFn, kind: type[Mixer], on: Grid = SEQUENCES[2], **own: st.SearchStrategy[Any]) -> Any:
+    """Any configuration, by the types of its fields or `own` values; one refused on the grid takes its default."""
     fields = [one for one in msgspec.structs.fields(kind) if one.name != "residual"]
     component = kind(**{one.name: draw(own[one.name] if one.name in own else _values(one)) for one in fields})
-    defaults = {one.name: one.default for one in msgspec.structs.fields(kind) if not one.required}
+    defaults = {one.name: one.default for one in fields if not one.required}
     while True:
         try:
-            component.check(Place(grid=Grid((5,)), dim=SPEC_DIM, out_dim=SPEC_DIM))
+            component.check(Place(grid=on, dim=SPEC_DIM, out_dim=SPEC_DIM, memory=MEMORY, memory_dim=SPEC_DIM))
         except ComponentError as refused:
             assume(getattr(component, refused.field) != defaults.get(refused.field, getattr(component, refused.field)))
             component = msgspec.structs.replace(component, **{refused.field: defaults[refused.field]})
@@ -133,10 +136,9 @@ class Rows(NamedTuple):
 class MechanismCase(NamedTuple):
     """One mechanism under the contract."""
 
-    component: type[Mixer]
     examples: tuple[Mixer, ...]
-    """Small configurations, heads dividing `DIM` or with a head_dim; every option once."""
-    components: st.SearchStrategy[Any]
+    """Small configurations of it, heads dividing `DIM` or with a head_dim; every option once."""
+    components: st.SearchStrategy[Any] = BY_TYPE
     """Any configuration whose heads divide `SPEC_DIM`, for YAML and for pairs in closed form."""
     letters: Callable[[Any, Place], Letters] = lambda component, place: {}
     """The letters of its docstring and of `reads` that the place and heads do not define, in plain arithmetic."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import ALIKE, HEADS, SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from references.chosen import Readings, everything, readings
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
@@ -62,15 +62,15 @@ def buckets_of(module: nn.Module, qk_BPD: Tensor) -> Tensor:
     return torch.stack(numbers, 2)
 
 
-class HeldLsh(nn.Module):
-    """Buckets that no input changes."""
+class Held(nn.Module):
+    """What was chosen once, for every sample whatever comes in."""
 
-    def __init__(self, bucket_1HRP: Tensor) -> None:
+    def __init__(self, chosen: Tensor) -> None:
         super().__init__()
-        self.register_buffer("bucket_1HRP", bucket_1HRP)
+        self.register_buffer("chosen", chosen)
 
-    def forward(self, rotated_BHPr: Tensor) -> Tensor:
-        return self.bucket_1HRP.expand(rotated_BHPr.shape[0], -1, -1, -1)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.chosen.expand(len(x), *self.chosen.shape[1:])
 
 
 def lsh_frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
@@ -86,7 +86,7 @@ def lsh_frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     qk_1PD = F.linear(F.pad(x_1ND, (0, 0, 0, padded - tokens)), module.query_key.weight, module.query_key.bias)
     buckets = buckets_of(module, qk_1PD)
     held = copy.deepcopy(module)
-    held.hash = HeldLsh(torch.where(module.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
+    held.hash = Held(torch.where(module.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
     heads = [readings(bucket_RP.tolist(), tokens, module.config.bucket, causal=causal) for bucket_RP in buckets[0]]
     return Frozen(held, read_by_token(heads, tokens))
 
@@ -110,7 +110,6 @@ def lsh_growth(component: Lsh) -> tuple[Grid, Grid]:
 EVEN = st.integers(1, 20).map(lambda half: 2 * half)
 
 LSH = MechanismCase(
-    component=Lsh,
     letters=lambda component, place: _lsh(component, place) | {"r": component.rounds},
     letters_of_reads=lambda component, place: {"b": component.bucket},
     flags={
@@ -128,14 +127,7 @@ LSH = MechanismCase(
         Lsh(heads=1, rounds=3, bucket=4, buckets=[2, 4], head_dim=5, projection_bias=True),
         Lsh(heads=3, rounds=1, bucket=3, buckets=6),
     ),
-    components=st.builds(
-        Lsh,
-        **ALIKE,
-        rounds=st.integers(1, 8),
-        bucket=st.integers(1, 12),
-        buckets=st.none() | EVEN | st.lists(EVEN, min_size=2, max_size=4),
-        causal=st.sampled_from([None, False, "approximate"]),
-    ),
+    components=any_of(Lsh, buckets=st.none() | EVEN | st.lists(EVEN, min_size=2, max_size=4)),
     growth=lsh_growth,
     grids=SEQUENCES,
     frozen=lsh_frozen,
@@ -158,17 +150,6 @@ def projected(torch_module: nn.Module, x_BND: Tensor) -> tuple[Tensor, Tensor, T
 
 def reads_key(component: Routing, query: int, key: int) -> bool:
     return key <= query or not component.causal
-
-
-class HeldRouting(nn.Module):
-    """What was chosen once, whatever comes in."""
-
-    def __init__(self, chosen_1HCW: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("chosen_1HCW", chosen_1HCW)
-
-    def forward(self, near_BHNC: Tensor) -> Tensor:
-        return self.chosen_1HCW.expand(near_BHNC.shape[0], -1, -1, -1)
 
 
 def routing_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
@@ -197,7 +178,7 @@ def routing_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Froze
             leaf.register_forward_hook(lambda _, __, output, name=name: chosen.update({name: output}))
     module(middle_CD[torch.arange(tokens) % count][None] + blur_1ND)
     for name, choice in chosen.items():
-        setattr(module, name, HeldRouting(choice))
+        setattr(module, name, Held(choice))
     queries = chosen["choose"][0].tolist()
     keys = chosen.get("choose_keys", chosen["choose"])[0].tolist()
     members: list[Members] = [list(zip(*head, strict=True)) for head in zip(queries, keys, strict=True)]
@@ -233,7 +214,6 @@ def routing_growth(component: Routing) -> tuple[Grid, Grid]:
 
 ROUTING = MechanismCase(
     rows=Rows(own_parts=frozenset(("average",))),
-    component=Routing,
     letters=_routing,
     flags={
         "heads": "all but ^qkv choose choose_keys join local_softmax mask out",
@@ -254,40 +234,22 @@ ROUTING = MechanismCase(
         Routing(heads=2, head_dim=2, window=6, local_heads=1, local_window=2, causal="approximate", shared_qk=True),
         Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
     ),
-    components=any_of(Routing),
     growth=routing_growth,
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
     frozen=routing_frozen,
 )
 
 
-@st.composite
-def any_sinkhorn(draw: st.DrawFn) -> Sinkhorn:
-    causal = draw(st.none() | st.booleans())
-    return Sinkhorn(
-        heads=draw(HEADS),
-        block=draw(st.integers(1, 9)),
-        iterations=draw(st.integers(0, 9)),
-        temperature=draw(st.floats(0.1, 2)),
-        sortcut=None if causal else draw(st.none() | st.integers(1, 4)),
-        causal=causal,
-        projection_bias=draw(st.booleans()),
-    )
-
-
 SINKHORN = MechanismCase(
-    component=Sinkhorn,
-    letters=lambda component, place: (
-        {
-            "b": component.block,
-            "I": component.iterations,
-            "u": (u := ceil_div(place.grid.total, component.block)),
-            "P": u * component.block,
-            "v": u + bool(component.causal),
-            "t": min(component.sortcut or u, u),
-        }
-        | {"k": component.sortcut or 0}
-    ),
+    letters=lambda component, place: {
+        "b": component.block,
+        "I": component.iterations,
+        "u": (u := ceil_div(place.grid.total, component.block)),
+        "P": u * component.block,
+        "v": u + bool(component.causal),
+        "t": min(component.sortcut or u, u),
+        "k": component.sortcut or 0,
+    },
     flags={
         "heads": "balance logits scores softmax",
         "head_dim": "all but balance logits mask softmax",
@@ -303,7 +265,6 @@ SINKHORN = MechanismCase(
         Sinkhorn(heads=2, head_dim=4, block=4, causal=True),
         Sinkhorn(heads=1, block=2, iterations=1, sortcut=2),
     ),
-    components=any_sinkhorn(),
     growth=lambda component: (Grid((4 * component.block,)), Grid((8 * component.block,))),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((3, 4)), Grid((13,)), Grid((7,), 1)),
 )
@@ -312,17 +273,6 @@ SINKHORN = MechanismCase(
 def several(*maps: tuple[int, int]) -> Grid:
     """The tokens of several feature maps."""
     return Grid((sum(map(math.prod, maps)),), levels=maps)
-
-
-class HeldDeformable(nn.Module):
-    """Offsets that were chosen once, whatever comes in."""
-
-    def __init__(self, offsets_1NP: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("offsets_1NP", offsets_1NP)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.offsets_1NP.expand(len(x_BND), -1, -1)
 
 
 def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
@@ -337,7 +287,7 @@ def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Fr
     # no multiple of a half: a point in the middle of a cell reads that cell alone
     offsets = 4 * torch.rand(1, 1, heads * len(maps) * points * 2, generator=noise, dtype=torch.float64) - 2
     offsets = offsets.expand(-1, tokens, -1)
-    module.offsets = HeldDeformable(offsets)
+    module.offsets = Held(offsets)
     places = [
         ((row + 0.5) / height, (column + 0.5) / width)
         for height, width in maps
@@ -364,7 +314,6 @@ def deformable_frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Fr
 
 DEFORMABLE = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((16, 16))), own_parts=frozenset(("combine",))),
-    component=Deformable,
     letters=lambda component, place: {"k": component.points, "L": len(place.grid.levels or [0])},
     flags={
         "heads": "locate normalize offsets sample weights",
@@ -377,14 +326,7 @@ DEFORMABLE = MechanismCase(
         Deformable(heads=3, points=2, projection_bias=False),
         Deformable(heads=2, head_dim=2, points=4),
     ),
-    components=st.builds(
-        Deformable,
-        heads=HEADS,
-        head_dim=st.none() | st.integers(1, 5),
-        points=st.integers(1, 9),
-        causal=st.none() | st.just(value=False),
-        projection_bias=st.booleans(),
-    ),
+    components=any_of(Deformable, on=Grid((3, 5))),
     growth=lambda component: (Grid((8, 10)), Grid((16, 10))),
     grids=(
         *(Grid(sides) for sides in [(1, 1), (1, 4), (3, 5), (5, 3), (7, 9)]),

@@ -27,7 +27,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 
 DIM = 6
-DISTILLED = ["class_token", "distillation_token"]
 
 
 class LayerCase(NamedTuple):
@@ -176,7 +175,7 @@ LAYER_CASES: list[LayerCase] = [
     ),
     LayerCase(Classifier(classes=4, norm_after_pool=True), ODD),
     LayerCase(Classifier(classes=4, pool="none", norm="none", bias=False), ROW),
-    LayerCase(Classifier(classes=4, pool=DISTILLED, norm="none"), Grid((3, 5), 2)),
+    LayerCase(Classifier(classes=4, pool=["class_token", "distillation_token"], norm="none"), Grid((3, 5), 2)),
     *(
         LayerCase(FlattenClassifier(pooled=pooled, hidden=hidden, classes=4), grid)
         for pooled, hidden, grid in ((2, [7], OBLONG), (2, [7, 8], ODD), (3, [5], VOLUME), (4, [5], ROW))

@@ -8,11 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import (
-    ALIKE,
-    BOTH_WAYS,
     GRIDS,
     GRIDS_WITH_EXTRA,
-    HEADS,
     SEQUENCES,
     VOLUME,
     Letters,
@@ -110,7 +107,6 @@ def kept(grid: Grid, padded: Grid) -> list[int]:
 
 
 WINDOW = MechanismCase(
-    component=Window,
     letters=lambda component, place: _window(component, place) | {"W": component.size},
     flags={
         "heads": "bias fc2 lookup normalize scores sigmoid softmax temperature",
@@ -130,7 +126,6 @@ WINDOW = MechanismCase(
         Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
         Window(heads=2, size=3, score="cosine", bias="none"),
     ),
-    components=any_of(Window),
     growth=lambda component: (Grid((2 * component.size, component.size)), Grid((4 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     image=True,
@@ -145,28 +140,16 @@ SMALL_VOLUME = Grid((3, 4, 3))
 POOLING_WIDE = 48
 
 
-@st.composite
-def pooling_options(draw: st.DrawFn) -> dict[str, Any]:
-    """What both kinds of pooling attention have."""
-    odd, stride = st.sampled_from([1, 3, 5]), st.sampled_from([1, 2, 4])
-    q_stride, kv_stride = draw(stride), draw(stride)
-    return {
-        "heads": draw(st.sampled_from([1, 2, 3, 4])),
-        "q_size": draw(odd),
-        "q_stride": q_stride,
-        "kv_size": draw(odd),
-        "kv_stride": kv_stride,
-        "function": draw(st.sampled_from(["conv", "max", "mean"])),
-        "bias": draw(st.sampled_from(["none", "decomposed"])),
-        "residual_pooling": draw(st.sampled_from(["none", "grid", "all"])),
-        "out_width": draw(st.sampled_from([None, 12, 24])),
-        "projection_bias": draw(st.booleans()),
-    }
+_SIZES, _STRIDES = st.sampled_from([1, 3, 5]), st.sampled_from([1, 2, 4])
+# What both kinds of pooling attention have.
+POOLS: dict[str, Any] = {
+    "q_size": _SIZES, "kv_size": _SIZES, "q_stride": _STRIDES, "kv_stride": _STRIDES,
+    "out_width": st.sampled_from([None, 12, 24]), "on": Grid((8, 8)),
+}  # fmt: skip
 
 
 POOLING = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
-    component=Pooling,
     letters=lambda component, place: (
         _pooling(component, place) | {"W": max(component.q_size, component.kv_size), "l": component.kv_stride}
     ),
@@ -190,7 +173,7 @@ POOLING = MechanismCase(
         Pooling(heads=2, q_stride=2, kv_stride=2, function="max"),
         Pooling(heads=2, q_size=3, kv_stride=2, function="mean", bias="decomposed"),
     ),
-    components=st.builds(lambda given: Pooling(**given), pooling_options()),
+    components=any_of(Pooling, **POOLS),
     growth=lambda component: (Grid((8, 4)), Grid((16, 4))),
     grids=(*GRIDS_FEW, *GRIDS_WITH_EXTRA, SMALL_VOLUME),
     image=True,
@@ -199,7 +182,6 @@ POOLING = MechanismCase(
 
 
 WINDOW_POOLING = MechanismCase(
-    component=WindowPooling,
     letters=lambda component, place: _pooling(component, place) | {"W": component.window, "l": component.kv_stride},
     letters_of_reads=lambda component, place: {"K": max(component.q_size, component.kv_size)},
     flags={
@@ -217,9 +199,7 @@ WINDOW_POOLING = MechanismCase(
         WindowPooling(heads=1, window=4, q_stride=2, kv_stride=4, kv_size=1, out_width=12),
         WindowPooling(heads=2, window=3, q_size=1, function="mean"),
     ),
-    components=st.builds(
-        lambda given, window: WindowPooling(window=window, **given), pooling_options(), st.sampled_from([4, 8, 12])
-    ),
+    components=any_of(WindowPooling, **POOLS, window=st.sampled_from([4, 8, 12])),
     growth=lambda component: (
         Grid((3 * component.window, component.window)),
         Grid((6 * component.window, component.window)),
@@ -237,11 +217,9 @@ SMALL_GRIDS: tuple[Grid, ...] = (
 
 
 LOCAL_ATTENTION = MechanismCase(
-    component=LocalAttention,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
-        | {"P": prod(side + component.size - 1 for side in place.grid.sides)}
-        | {"l": component.stride}
+        | {"P": prod(side + component.size - 1 for side in place.grid.sides), "l": component.stride}
     ),
     flags={"size": "all but pool qkv", "position": "positions", "stride": "pool"},
     examples=(
@@ -249,7 +227,6 @@ LOCAL_ATTENTION = MechanismCase(
         LocalAttention(heads=3, size=5, position="none"),
         LocalAttention(heads=1, size=3, stride=2),
     ),
-    components=any_of(LocalAttention),
     growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
@@ -258,7 +235,6 @@ LOCAL_ATTENTION = MechanismCase(
 
 
 LOCAL_RELATION = MechanismCase(
-    component=LocalRelation,
     letters=local_relation,
     flags={"size": "all but k mask out q", "share": "all but mask out", "stride": "all but act fc1 fc2 k mask"},
     examples=(
@@ -268,7 +244,6 @@ LOCAL_RELATION = MechanismCase(
         LocalRelation(size=3, share=8, stride=2),
         LocalRelation(size=3, share=1),
     ),
-    components=any_of(LocalRelation),
     growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
@@ -276,23 +251,7 @@ LOCAL_RELATION = MechanismCase(
 )
 
 
-@st.composite
-def any_sliding(draw: st.DrawFn) -> Sliding:
-    causal = draw(st.sampled_from([None, False, True]))
-    heads, tokens = draw(HEADS), 0 if causal else draw(st.integers(0, 3))
-    alone = not tokens and causal
-    return Sliding(
-        heads=heads,
-        kv_heads=draw(st.none() | st.just(1)) if alone else None,
-        position=draw(st.sampled_from(["none", "rope"])) if alone else "none",
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        window=2 * draw(st.integers(1, 20)),
-        dilation=draw(st.integers(1, 4)),
-        global_tokens=tokens,
-        global_projections=None if alone else draw(st.none() | st.booleans()),
-        causal=causal,
-        projection_bias=draw(st.booleans()),
-    )
+WINDOWS = st.integers(1, 20).map(lambda side: 2 * side)
 
 
 def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
@@ -301,17 +260,14 @@ def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
 
 
 SLIDING = MechanismCase(
-    component=Sliding,
-    letters=lambda component, place: (
-        {
-            "h_kv": component.kv_heads or component.heads,
-            "s": component.window // 2,
-            "δ": component.dilation,
-            "g": component.global_tokens,
-            "P": whole(place.grid.total, component.window * component.dilation),
-        }
-        | {"w": component.window}
-    ),
+    letters=lambda component, place: {
+        "h_kv": component.kv_heads or component.heads,
+        "s": component.window // 2,
+        "δ": component.dilation,
+        "g": component.global_tokens,
+        "P": whole(place.grid.total, component.window * component.dilation),
+        "w": component.window,
+    },
     flags={
         "heads": "^weighted_sum join qkv scores softmax",
         "head_dim": "all but join mask pad softmax",
@@ -333,7 +289,8 @@ SLIDING = MechanismCase(
         Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True),
         Sliding(heads=3, window=4, position="rope"),
     ),
-    components=any_sliding(),
+    components=any_of(Sliding, window=WINDOWS, global_tokens=st.integers(0, 3))
+    | any_of(Sliding, window=WINDOWS, global_tokens=st.just(0), causal=st.just(value=True)),
     growth=whole_windows,
     grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
     # three global tokens need as many
@@ -348,30 +305,7 @@ def blockwise_growth(component: Blockwise) -> tuple[Grid, Grid]:
     return Grid((4 * rows, 4 * columns)), Grid((8 * rows, 4 * columns))
 
 
-@st.composite
-def any_blockwise(draw: st.DrawFn) -> Blockwise:
-    margins = st.integers(0, 5)
-    causal = draw(st.sampled_from([None, False, True]))
-    flat = {"block": draw(st.integers(1, 9)), "before": draw(st.integers(0, 20))}
-    on_a_grid = {
-        "block": draw(st.lists(st.integers(1, 5), min_size=2, max_size=2)),
-        "above": draw(margins),
-        "beside": draw(margins),
-    }
-    if not causal:
-        flat["after"] = draw(st.integers(0, 20))
-        on_a_grid["below"] = draw(margins)
-    return Blockwise(
-        heads=draw(HEADS),
-        head_dim=draw(st.none() | st.integers(1, 64)),
-        causal=causal,
-        projection_bias=draw(st.booleans()),
-        **draw(st.sampled_from([flat, on_a_grid])),
-    )
-
-
 BLOCKWISE = MechanismCase(
-    component=Blockwise,
     letters=_blockwise,
     letters_of_reads=lambda component, place: {"W²": component.blocks(place.grid).keys},
     flags={
@@ -386,7 +320,8 @@ BLOCKWISE = MechanismCase(
         Blockwise(heads=2, block=[2, 3], above=2, beside=2, causal=True),
         Blockwise(heads=1, head_dim=5, block=[3, 2], above=1, below=2, beside=1),
     ),
-    components=any_blockwise(),
+    components=any_of(Blockwise, block=st.integers(1, 9))
+    | any_of(Blockwise, on=Grid((3, 5)), block=st.lists(st.integers(1, 5), min_size=2, max_size=2)),
     growth=blockwise_growth,
     grids=tuple(Grid(sides) for sides in [(1, 1), (1, 4), (3, 5), (4, 6), (7, 9)]),
     sides=st.lists(st.integers(1, 14), min_size=2, max_size=2).map(tuple),
@@ -395,7 +330,6 @@ BLOCKWISE = MechanismCase(
 
 
 AXIAL = MechanismCase(
-    component=Axial,
     letters=lambda component, place: {
         **dict(zip("WHZ", reversed(place.grid.sides), strict=False)),
         "L": place.grid.sides[-1 - ["row", "column", "depth", "all"].index(component.axis) % len(place.grid.sides)],
@@ -408,9 +342,7 @@ AXIAL = MechanismCase(
         Axial(axis="all", heads=2),
         Axial(axis="all", heads=1, causal=True),
     ),
-    components=st.builds(
-        Axial, axis=st.sampled_from(["row", "column", "depth", "all"]), **ALIKE, causal=st.none() | st.booleans()
-    ),
+    components=any_of(Axial, on=VOLUME),
     growth=lambda component: (Grid((3, 3)), Grid((6, 6))),
     # One token, one row, one column, oblong both ways, an odd prime square, three axes.
     grids=(*(Grid(sides) for sides in [(1, 1), (1, 5), (5, 1), (3, 5), (7, 7)]), VOLUME),
@@ -436,7 +368,6 @@ def enough(component: BlockSparse) -> tuple[Grid, Grid]:
 
 
 BLOCK_SPARSE = MechanismCase(
-    component=BlockSparse,
     letters=lambda component, place: {
         "b": component.block,
         "r": component.random_blocks,
@@ -455,7 +386,6 @@ BLOCK_SPARSE = MechanismCase(
         BlockSparse(heads=1, block=3, random_blocks=0, head_dim=5, projection_bias=False),
         BlockSparse(heads=3, block=1, random_blocks=3, seed=7),
     ),
-    components=any_of(BlockSparse),
     growth=enough,
     drawn=drawn,
     # full attention up to 14, 15 and 11 tokens; 17 and 25 leave blocks of 2 and 3 unfilled
@@ -469,16 +399,13 @@ def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:
 
 
 GLOBAL_LOCAL = MechanismCase(
-    component=GlobalLocal,
-    letters=lambda component, place: (
-        {
-            "g": place.grid.special,
-            "n": place.grid.tokens,
-            "b": component.radius + 1,
-            "P": whole(place.grid.tokens, component.radius + 1),
-        }
-        | {"r": component.radius}
-    ),
+    letters=lambda component, place: {
+        "g": place.grid.special,
+        "n": place.grid.tokens,
+        "b": component.radius + 1,
+        "P": whole(place.grid.tokens, component.radius + 1),
+        "r": component.radius,
+    },
     flags={
         "heads": "join scores softmax",
         "head_dim": "all but join mask softmax",
@@ -492,7 +419,6 @@ GLOBAL_LOCAL = MechanismCase(
         GlobalLocal(heads=3, radius=2, share_projections=False, share_output=False),
         GlobalLocal(heads=1, radius=4, share_output=False, head_dim=5, projection_bias=False),
     ),
-    components=any_of(GlobalLocal),
     growth=whole_blocks,
     grids=(Grid((1,)), Grid((9,)), Grid((1,), 1), Grid((2,), 3), Grid((7,), 1), Grid((13,), 2), Grid((3, 5), 4)),
     fused=False,
@@ -500,7 +426,6 @@ GLOBAL_LOCAL = MechanismCase(
 
 
 SPARSE = MechanismCase(
-    component=Sparse,
     letters=lambda component, place: _sparse(component, place) | {"l": component.stride, "c": component.summary or 0},
     flags={
         "heads": "join scores softmax",
@@ -521,7 +446,6 @@ SPARSE = MechanismCase(
         Sparse(heads=2, pattern="strided", stride=3, integration="long", causal=True),
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, integration="long"),
     ),
-    components=any_of(Sparse),
     growth=lambda component: (Grid((6 * component.stride,)), Grid((12 * component.stride,))),
     grids=tuple(Grid((n,)) for n in (1, 4, 5, 12, 23)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=1).map(tuple),
@@ -529,17 +453,22 @@ SPARSE = MechanismCase(
 )
 
 
+# Of a width, or of a side.
+_PARTS = st.sampled_from([1, 2, 3, 6])
 # Pools of two must fit; odd sides leave a border that no key reads.
 POOLED_GRIDS: tuple[Grid, ...] = (
     *(Grid(sides) for sides in [(2,), (5,), (13,), (2, 2), (3, 5), (7, 9), (4, 13)]),
     VOLUME,
 )
+ON_POOLS: dict[str, Any] = {
+    "grids": POOLED_GRIDS, "growth": lambda component: (Grid((6, 4)), Grid((12, 4))), "image": True, "dim": 96,
+    "sides": st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
+}  # fmt: skip
 
 
 NON_LOCAL = MechanismCase(
-    component=NonLocal,
     letters=lambda component, place: (
-        _pooled_keys(component, place) | {"d'": component.width or place.dim // 2} | {"W": component.pool}
+        _pooled_keys(component, place) | {"d'": component.width or place.dim // 2, "W": component.pool}
     ),
     flags={
         "width": "all but norm pool softmax",
@@ -547,27 +476,14 @@ NON_LOCAL = MechanismCase(
         "projection_bias": "g phi theta z",
     },
     examples=(NonLocal(), NonLocal(width=5, projection_bias=False, norm="none"), NonLocal(width=2, pool=2)),
-    components=st.builds(
-        NonLocal,
-        width=st.none() | st.integers(1, 20),
-        pool=st.integers(1, 3),
-        projection_bias=st.booleans(),
-        norm=st.sampled_from(["batch_norm", "layer_norm", "none"]),
-    ),
-    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
-    grids=POOLED_GRIDS,
-    sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
-    image=True,
-    dim=96,
+    components=any_of(NonLocal, pool=st.integers(1, 3)),
+    **ON_POOLS,
 )
 
 
 SAGAN = MechanismCase(
-    component=Sagan,
     letters=lambda component, place: (
-        _pooled_keys(component, place)
-        | {"r": component.reduction, "s": component.value_reduction}
-        | {"W": component.pool}
+        _pooled_keys(component, place) | {"r": component.reduction, "s": component.value_reduction, "W": component.pool}
     ),
     flags={
         "reduction": "f g scores",
@@ -580,25 +496,15 @@ SAGAN = MechanismCase(
         Sagan(reduction=3, value_reduction=1, output_projection=False),
         Sagan(reduction=6, value_reduction=2, pool=2),
     ),
-    components=st.builds(
-        Sagan,
-        reduction=st.sampled_from([1, 2, 3, 6]),
-        value_reduction=st.sampled_from([1, 2, 3, 6]),
-        pool=st.integers(1, 3),
-    ),
-    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
-    grids=POOLED_GRIDS,
-    sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
-    image=True,
-    dim=96,
+    components=any_of(Sagan, reduction=_PARTS, value_reduction=_PARTS, pool=st.integers(1, 3)),
+    **ON_POOLS,
 )
 
 
 UNFOLDED = MechanismCase(
-    component=Unfolded,
     letters=lambda component, place: {"r": len(place.grid.sides), "P": component.patch},
     examples=(Unfolded(heads=2), Unfolded(heads=3, patch=1), Unfolded(heads=1, head_dim=4, projection_bias=False)),
-    components=st.builds(Unfolded, **BOTH_WAYS, patch=st.sampled_from([1, 2, 3, 6])),
+    components=any_of(Unfolded, on=Grid((6, 6)), patch=_PARTS),
     growth=lambda component: (Grid((4, 2)), Grid((8, 2))),
     # One patch, a row and a column of them, oblong both ways, a sequence, a volume: patches must tile the grid.
     grids=tuple(Grid(sides) for sides in [(2,), (10,), (2, 2), (2, 8), (6, 2), (6, 10), (2, 4, 6)]),
@@ -614,17 +520,14 @@ def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
 
 
 SPATIAL_REDUCTION = MechanismCase(
-    component=SpatialReduction,
-    letters=lambda component, place: (
-        {
-            "r": len(place.grid.sides),
-            "R": component.reduction,
-            "M": component.pooled ** len(place.grid.sides)
-            if component.pooled
-            else prod(side // component.reduction for side in place.grid.sides),
-        }
-        | {"k": component.pooled or 0}
-    ),
+    letters=lambda component, place: {
+        "r": len(place.grid.sides),
+        "R": component.reduction,
+        "M": component.pooled ** len(place.grid.sides)
+        if component.pooled
+        else prod(side // component.reduction for side in place.grid.sides),
+        "k": component.pooled or 0,
+    },
     flags={
         "head_dim": "kv out q scale scores sum",
         "reduction": "kv norm reduce scores softmax sum",
@@ -637,7 +540,6 @@ SPATIAL_REDUCTION = MechanismCase(
         SpatialReduction(heads=2, pooled=2),
         SpatialReduction(heads=2, pooled=7),
     ),
-    components=any_of(SpatialReduction),
     growth=spatial_reduction_growth,
     # One patch, patches of 2 and of 3 that leave a rest along one side or both, fewer tokens than pooled ones.
     grids=tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)]),

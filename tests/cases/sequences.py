@@ -50,7 +50,6 @@ READING = {
 def recurrent_case(component: type[Recurrent], examples: tuple[Recurrent, ...], **more: Any) -> MechanismCase:
     """`more`: strategies of the options that this one alone has."""
     return MechanismCase(
-        component=component,
         examples=examples,
         components=st.builds(component, **OPTIONS, **more) | st.builds(component, **READING, **more),
         # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
@@ -144,7 +143,6 @@ GRU = recurrent_case(
 
 HYENA = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
-    component=Hyena,
     letters=lambda component, place: {
         "o": component.order,
         "W": component.conv,
@@ -165,7 +163,6 @@ HYENA = MechanismCase(
         Hyena(order=3, conv=1, features=3, filter_hidden=4, filter_layers=1, positions="fixed"),
         Hyena(order=4, conv=9, features=9, filter_hidden=5, filter_layers=3),
     ),
-    components=any_of(Hyena),
     **ON_SEQUENCES,
     growth=lambda component: (Grid((4,)), Grid((8,))),
     channels_first=lambda leaf: leaf == "short_conv",
@@ -175,7 +172,6 @@ HYENA = MechanismCase(
 
 MAMBA = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
-    component=Mamba,
     letters=lambda component, place: {
         "E": component.expand,
         "S": component.state,
@@ -187,7 +183,6 @@ MAMBA = MechanismCase(
     # a kernel without padding has its home in the middle of its taps
     followed_otherwise=lambda component: {"scan", "gate"} if component.conv > 1 else set(),
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
-    components=any_of(Mamba),
     **ON_SEQUENCES,
     growth=lambda component: (Grid((2,)), Grid((4,))),
     per_token=False,
@@ -197,20 +192,17 @@ MAMBA = MechanismCase(
 
 MAMBA2 = MechanismCase(
     rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
-    component=Mamba2,
-    letters=lambda component, place: (
-        {
-            "E": component.expand,
-            "S": component.state,
-            "W": component.conv,
-            "G": component.groups,
-            "h": component.expand * place.dim // component.head_dim,
-            "Q": component.chunk,
-            "C": ceil_div(place.grid.total, component.chunk),
-            "P'": whole(place.grid.total, component.chunk),
-        }
-        | {"b": component.chunk}
-    ),
+    letters=lambda component, place: {
+        "E": component.expand,
+        "S": component.state,
+        "W": component.conv,
+        "G": component.groups,
+        "h": component.expand * place.dim // component.head_dim,
+        "Q": component.chunk,
+        "C": ceil_div(place.grid.total, component.chunk),
+        "P'": whole(place.grid.total, component.chunk),
+        "b": component.chunk,
+    },
     flags={
         "state": "act carry conv fade in_proj pad read scores state",
         "groups": "act conv in_proj norm pad",
@@ -239,13 +231,11 @@ def gated_delta_letters(component: Any, place: Place) -> Letters:
 
 
 GATED_DELTA = MechanismCase(
-    component=GatedDelta,
     examples=(
         GatedDelta(heads=2, chunk=4),
         GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5, conv=1, chunk=5),
         GatedDelta(heads=3, key_heads=1, conv=9, chunk=8),
     ),
-    components=any_of(GatedDelta),
     letters=gated_delta_letters,
     flags={
         "heads": "all but add gate out_proj weigh_keys weigh_values weighted_sum",
@@ -270,7 +260,6 @@ RETENTION = MechanismCase(
     rows=Rows(
         dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
     ),
-    component=Retention,
     letters=lambda component, place: _retention(component, place) | {"b": component.chunk or 0},
     flags={
         "heads": "carry decays read scan scores state weigh",
@@ -285,7 +274,6 @@ RETENTION = MechanismCase(
         Retention(heads=2, form="chunkwise", chunk=5),
         Retention(heads=6, form="recurrent"),
     ),
-    components=any_of(Retention),
     growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     **ON_SEQUENCES,
     dim=12,
@@ -301,22 +289,18 @@ COMMON = ON_SEQUENCES | {
 
 
 RWKV_TIME = MechanismCase(
-    component=RwkvTime,
     cached=(
         (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
     ),
     examples=(RwkvTime(),),
-    components=st.just(RwkvTime()),
     **COMMON,
 )
 
 
 RWKV_CHANNEL = MechanismCase(
-    component=RwkvChannel,
     letters=lambda component, place: {"H": component.hidden or 4 * place.dim},
     flags={"hidden": "act key square value"},
     cached=((RwkvChannel(), 0, 12),),
     examples=(RwkvChannel(), RwkvChannel(hidden=40)),
-    components=any_of(RwkvChannel),
     **COMMON,
 )

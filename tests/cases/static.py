@@ -44,9 +44,6 @@ def _bottleneck(component: Any, place: Place) -> Letters:
     }
 
 
-FORMS = st.sampled_from(["plain", "depthwise", "separable"])
-
-
 def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
     """Longer than the farthest tap."""
     side = 2 * component.size * component.dilation
@@ -54,7 +51,6 @@ def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
 
 
 CONV = MechanismCase(
-    component=Conv,
     letters=lambda component, place: (
         kernel_of_grid(component, place) | {"o": place.out_dim * (2 if component.act == "glu" else 1)}
     ),
@@ -74,7 +70,6 @@ CONV = MechanismCase(
         Conv(size=4, dilation=2, causal=True),
         Conv(size=2, causal=True, form="separable", bias=False),
     ),
-    components=any_of(Conv),
     growth=conv_growth,
     # other grids: tests/test_convolutional.py
     grids=SEQUENCES,
@@ -89,6 +84,9 @@ CONV = MechanismCase(
 CONV_BLOCK_WIDE = 24
 # One token, one row, grids smaller than a kernel, odd ones under a stride, a volume.
 AWKWARD = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 1), (1, 4), (7, 9), (8, 6), (2, 3, 4)])
+ON_AWKWARD: dict[str, Any] = {
+    "grids": AWKWARD, "growth": lambda component: (Grid((12, 2)), Grid((24, 2))), "fused": False, "image": True,
+}  # fmt: skip
 
 
 def widened(component: Bottleneck) -> int:
@@ -96,21 +94,8 @@ def widened(component: Bottleneck) -> int:
     return CONV_BLOCK_WIDE if component.width == 20 else 2 * CONV_BLOCK_WIDE
 
 
-@st.composite
-def any_bottleneck(draw: st.DrawFn) -> Bottleneck:
-    width = draw(st.sampled_from([{"width": 6}, {"expansion": 2}, {"expansion": 1}, {"width": 12}]))
-    return Bottleneck(
-        stride=draw(st.integers(1, 5)),
-        stride_on=draw(st.sampled_from(["1x1", "3x3"])),
-        squeeze=draw(st.sampled_from([None, 0.25, 0.5])),
-        **width,
-        **draw(st.sampled_from([{}, {"groups": 3}, {"group_width": 2}])),
-    )
-
-
 BOTTLENECK = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
-    component=Bottleneck,
     letters=lambda component, place: _bottleneck(component, place) | {"W": 3, "l": component.stride},
     letters_of_reads=lambda component, place: {"N": strided(component, place)},
     flags={
@@ -134,11 +119,16 @@ BOTTLENECK = MechanismCase(
         Bottleneck(width=12, stride=2, stride_on="1x1", spatial=LocalAttention(heads=2, size=3)),
         Bottleneck(width=12, stride=2, spatial=LocalRelation(size=3, share=5)),
     ),
-    components=any_bottleneck(),
-    grids=AWKWARD,
-    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
-    fused=False,
-    image=True,
+    components=any_of(
+        Bottleneck,
+        on=Grid((5, 5)),
+        width=st.sampled_from([None, 6, 12]),
+        expansion=st.sampled_from([None, 1, 2]),
+        groups=st.sampled_from([None, 3]),
+        group_width=st.sampled_from([None, 2]),
+        spatial=st.none(),
+    ),
+    **ON_AWKWARD,
     dim=CONV_BLOCK_WIDE,
     out_dim=widened,
     channels_first=lambda leaf: not leaf.startswith("spatial"),
@@ -147,14 +137,9 @@ BOTTLENECK = MechanismCase(
 
 BASIC = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12, 12)), Grid((12, 24)))),
-    component=Basic,
-    letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place)} | {"W": 3},
+    letters=lambda component, place: {"r": len(place.grid.sides), "N'": strided(component, place), "W": 3},
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
-    components=any_of(Basic),
-    grids=AWKWARD,
-    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
-    fused=False,
-    image=True,
+    **ON_AWKWARD,
     dim=CONV_BLOCK_WIDE,
     out_dim=lambda component: CONV_BLOCK_WIDE + 2 * (component.stride - 1),
     channels_first=lambda leaf: True,
@@ -163,13 +148,11 @@ BASIC = MechanismCase(
 
 VGG = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
-    component=Vgg,
     letters=lambda component, place: (
-        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides)} | {"W": 3, "l": 2}
+        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides), "W": 3, "l": 2}
     ),
     flags={"convs": "all but act1 conv1 norm1 pool", "norm": "norm1 norm2 norm3"},
     examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
-    components=any_of(Vgg),
     # Two tokens, odd sides, whose last position goes into no maximum, oblong ones, a volume.
     grids=tuple(Grid(sides) for sides in [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]),
     sides=st.lists(st.integers(2, 12), min_size=1, max_size=3).map(tuple),
@@ -186,7 +169,6 @@ VGG = MechanismCase(
 
 INVERTED_RESIDUAL = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
-    component=InvertedResidual,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
         | {
@@ -212,19 +194,8 @@ INVERTED_RESIDUAL = MechanismCase(
         InvertedResidual(size=5, stride=2, squeeze=0.5),
         InvertedResidual(ratio=1, squeeze=0.25),
     ),
-    components=st.builds(
-        InvertedResidual,
-        ratio=st.sampled_from([1, 1.5, 2, 4]),
-        hidden=st.none() | st.integers(1, 40),
-        stride=st.sampled_from([1, 2]),
-        size=st.sampled_from([3, 5, 7]),
-        act=st.sampled_from(["silu", "relu6"]),
-        squeeze=st.sampled_from([None, 0.25, 0.5]),
-    ),
-    grids=AWKWARD,
-    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
-    fused=False,
-    image=True,
+    components=any_of(InvertedResidual, squeeze=st.sampled_from([None, 0.25, 0.5])),
+    **ON_AWKWARD,
     # as wide as it came in, with a stride and without, or wider and so not added
     out_dim=lambda component: DIM + 2 * (component.hidden == 9),
     channels_first=lambda leaf: True,
@@ -232,63 +203,40 @@ INVERTED_RESIDUAL = MechanismCase(
 
 
 ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
+OF_A_KERNEL: dict[str, Any] = {
+    "growth": lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
+    "grids": (*GRIDS, VOLUME), "fused": False, "image": True,
+}  # fmt: skip
 
 CONV_MLP = MechanismCase(
-    component=ConvMlp,
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     flags={"ratio hidden": "all", "act": "^act", "hidden_act": "hidden_act"},
     examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
-    components=st.builds(
-        ConvMlp,
-        size=ODD,
-        ratio=st.sampled_from([0.5, 2, 4]),
-        act=st.sampled_from(["gelu", "silu"]),
-        hidden_act=st.sampled_from(["none", "relu"]),
-    ),
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, VOLUME),
-    fused=False,
-    image=True,
+    components=any_of(ConvMlp, size=ODD),
+    **OF_A_KERNEL,
 )
 
 
 DEPTHWISE_CONV = MechanismCase(
-    component=DepthwiseConv,
     letters=kernel_of_grid,
     examples=(DepthwiseConv(), DepthwiseConv(size=1), DepthwiseConv(size=5)),
-    components=any_of(DepthwiseConv),
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, VOLUME),
-    fused=False,
-    image=True,
+    **OF_A_KERNEL,
     per_token=False,
 )
 
 
 CONVNEXT = MechanismCase(
-    component=ConvNext,
     letters=lambda component, place: kernel_of_grid(component, place) | of_hidden(component, place),
     examples=(ConvNext(), ConvNext(size=3, norm="none", act="silu"), ConvNext(size=1, hidden=5), ConvNext(size=5)),
-    components=st.builds(
-        ConvNext,
-        size=st.integers(0, 6).map(lambda half: 2 * half + 1),
-        ratio=st.sampled_from([0.5, 2, 4]),
-        norm=st.sampled_from(["layer_norm", "rms_norm"]),
-        act=st.sampled_from(["gelu", "silu"]),
-    ),
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, VOLUME),
-    fused=False,
-    image=True,
+    components=any_of(ConvNext, size=ODD),
+    **OF_A_KERNEL,
 )
 
 
 CONV_MODULE = MechanismCase(
-    component=ConvModule,
     letters=kernel_of_grid,
     flags={"size": "depthwise"},
     examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
-    components=any_of(ConvModule),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     # Large enough for a whole kernel inside.
@@ -298,15 +246,14 @@ CONV_MODULE = MechanismCase(
 
 
 CONV_ATTENTION = MechanismCase(
-    component=ConvAttention,
     letters=lambda component, place: (
         kernel_of_grid(component, place)
         | {
             "N": place.grid.tokens,
             "e": place.grid.special,
             "M": prod(ceil_div(side, component.kv_stride) for side in place.grid.sides),
+            "R": component.kv_stride,
         }
-        | {"R": component.kv_stride}
     ),
     flags={
         "head_dim": "linear out scale scores sum",
@@ -318,21 +265,17 @@ CONV_ATTENTION = MechanismCase(
         ConvAttention(heads=1, head_dim=5, kv_stride=1, projection_bias=False),
         ConvAttention(heads=3, size=5, kv_stride=3),
     ),
-    components=any_of(ConvAttention),
     # Whole strides of both, 2 and 3.
-    growth=lambda component: (Grid((6,)), Grid((12,))),
     grids=(*(grid for grid in GRIDS if grid.tokens < 100), *GRIDS_WITH_EXTRA, VOLUME),
     image=True,
 )
 
 
 BYTENET = MechanismCase(
-    component=ByteNet,
     letters=kernel_of_grid,
     flags={"size": "conv pad", "causal": "pad"},
     cached=((ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),),
     examples=(ByteNet(), ByteNet(size=3, dilation=4, causal=True), ByteNet(size=5, dilation=2), ByteNet(size=1)),
-    components=any_of(ByteNet),
     growth=conv_growth,
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
@@ -345,57 +288,41 @@ BYTENET = MechanismCase(
 
 
 AVERAGE_POOL = MechanismCase(
-    component=AveragePool,
     letters=kernel_of_grid,
     flags={"size": "pool"},
     examples=(AveragePool(), AveragePool(size=5)),
-    components=any_of(AveragePool),
     # Large enough for a whole kernel inside.
-    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
-    grids=(*GRIDS, Grid((5, 5, 6))),
-    fused=False,
-    image=True,
+    **OF_A_KERNEL | {"grids": (*GRIDS, Grid((5, 5, 6)))},
     per_token=False,
     contracts=False,
 )
 
 
 TOKEN_MLP = MechanismCase(
-    component=TokenMlp,
     letters=lambda component, place: {"k": component.hidden},
     examples=(TokenMlp(hidden=4), TokenMlp(hidden=1, act="silu"), TokenMlp(hidden=7, bias=False)),
-    components=any_of(TokenMlp),
     fused=False,
     per_token=False,
 )
 
 
 GMLP = MechanismCase(
-    component=Gmlp,
     letters=of_hidden,
     flags={"ratio hidden": "all"},
     examples=(Gmlp(), Gmlp(ratio=1, norm="none"), Gmlp(hidden=4), Gmlp(hidden=10, act="silu")),
-    components=st.one_of(
-        st.builds(Gmlp, ratio=st.sampled_from([1, 2, 6]), act=st.sampled_from(["gelu", "silu"])),
-        st.builds(Gmlp, hidden=st.integers(1, 40).map(lambda half: 2 * half), norm=st.sampled_from(["affine", "none"])),
-    ),
     fused=False,
 )
 
 
 TOKEN_LINEAR = MechanismCase(
-    component=TokenLinear,
     examples=(TokenLinear(), TokenLinear(bias=False)),
-    components=any_of(TokenLinear),
     fused=False,
     per_token=False,
 )
 
 
 FOURIER_MIXING = MechanismCase(
-    component=FourierMixing,
     examples=(FourierMixing(),),
-    components=st.builds(FourierMixing),
     fused=False,
     per_token=False,
 )
