@@ -237,6 +237,7 @@ def test_without_its_wrapper_the_compiler_is_imported_and_the_figures_are_the_sa
 
 def test_the_collector_passes_over_what_was_there_and_the_compiler_is_still_left_out() -> None:
     gc.unfreeze()
+    private_torch._HIDDEN.clear()
     private_torch._wrapped.cache_clear()
     frozen = gc.get_freeze_count()
     with private_torch.collector_passes_over():

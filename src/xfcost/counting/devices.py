@@ -392,9 +392,9 @@ def device(name: str) -> Device:
     """
     if name in calibrated_names():
         return calibrated_device(name)
-    base = _shipped().device(name) if name in _shipped() else None
+    base = _shipped_device(name) if name in _shipped() else None
     own = _own()
-    return own.device(name, base) if own is not None and name in own else base or _shipped().device(name)
+    return own.device(name, base) if own is not None and name in own else base or _shipped_device(name)
 
 
 def device_reported(driver: str) -> Device | None:
@@ -414,6 +414,11 @@ def own_file() -> Path:
 @cache
 def _shipped() -> DeviceFile:
     return DeviceFile(_SHIPPED.read_text("utf-8"), "devices.yaml", own=False)
+
+
+@cache
+def _shipped_device(name: str) -> Device:
+    return _shipped().device(name)
 
 
 def _own() -> DeviceFile | None:
