@@ -195,9 +195,7 @@ def test_a_step_of_many_samples_is_that_of_one_so_many_times(name, tmp_path):
     one, many = (step(config_of(tmp_path, name), batch=batch, dtype="bfloat16") for batch in (1, 5))
     derived, on = at_batch(one, 5), read_devices("h100-sxm")
     assert step_bound(derived, on) == step_bound(many, on)
-    found, of_many = memory_need(derived, None), memory_need(many, None)
-    assert of_many.activations <= found.activations < 5 / 4 * of_many.activations  # some are of all samples together
-    assert found == msgspec.structs.replace(of_many, activations=found.activations)
+    assert memory_need(derived, None) == msgspec.structs.replace(memory_need(many, None), activations=None)
 
 
 @pytest.mark.rest

@@ -15,10 +15,10 @@ from packaging.version import Version
 import xfcost
 from calibrated import calibration, keep_calibration
 from helpers import environment, stdout_of
-from xfcost.api import doctor as module
 from xfcost.ledger import tested
 from xfcost.ledger.calibration import write_calibration
 from xfcost.ledger.tested import TESTED, Releases
+from xfcost.questions.doctor import answer as module
 from xfcost.questions.doctor.answer import doctor
 
 ROOT = Path(__file__).parents[1]

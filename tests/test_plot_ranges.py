@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from xfcost.api.measuring import points
 from xfcost.api.runs import make_run
 from xfcost.counting.sweep import CountedSweep, common_range, shared_points, span_of, sweep
 from xfcost.counting.system import System
@@ -16,6 +15,7 @@ from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.questions.plot import points
 from xfcost.questions.plot.points import timed_points
 from xfcost.report.messages import say
 from xfcost.report.plot import chart_figure
