@@ -78,14 +78,15 @@ FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 
 
 def in_turns():
-    """Presets, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways.
+    """Every fourth preset, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways.
 
-    The quick tier has every fourth; a kind's contract has one with the kind, whichever these are.
+    Where tiers do not choose, all: a kind's contract has one with the kind, whichever these are.
     """
     for number, preset in enumerate(of_presets(covering_presets())):
+        if number % 4 and tier.chosen != "all":
+            continue
         for options in OPTIONS if tier.spec else [OPTIONS[number // 4 % 2]]:
-            ids = f"{preset.values[0]}-{options['attention']}"
-            yield pytest.param(*preset.values, options, id=ids, marks=pytest.mark.rest if number % 4 else ())
+            yield pytest.param(*preset.values, options, id=f"{preset.values[0]}-{options['attention']}")
 
 
 @pytest.mark.parametrize(("name", "options"), list(in_turns()))
