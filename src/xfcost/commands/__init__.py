@@ -1,1 +1,1 @@
-"""What commands share: options of typer, and rows of a file in place of a system."""
+"""What commands share: options of typer, and rows of a file instead of a system."""
