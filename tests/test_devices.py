@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from helpers import table_of, xf
+from xfcost import roofline
 from xfcost.counting import devices
 from xfcost.counting.devices import OWN, DeviceFile
 from xfcost.ledger import calibration as files
@@ -172,6 +173,12 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
     assert (abacus.node, abacus.network.name, abacus.network.rate.value) == (4, "string", 1e9)
     assert devices.read_devices("abacusx3").memory_bytes == 3 * 64 * 2**30
     assert devices.read_devices("h100-sxmx8").price_per_hour == 20
+
+
+def test_a_device_of_which_the_peak_of_tf32_alone_is_known_has_bounds(settings):
+    (settings / "devices.yaml").write_text("devices: {abacus: {memory: 1G, bandwidth: 1T, peaks: {tf32: 100T}}}")
+    (softmax,) = (row for row in roofline("vit", on="abacus", dtype="tf32")[0].ledger.rows if row.title == "Softmax")
+    assert softmax.predicted_seconds == pytest.approx(softmax.operand_bytes / 1e12)
 
 
 @pytest.mark.parametrize(

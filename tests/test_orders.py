@@ -19,7 +19,9 @@ from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.blockwise import BlockSparse
+from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.low_rank import Nystrom
+from xfcost.mechanisms.mamba import Mamba2
 from xfcost.mechanisms.pooling import Pooling, WindowPooling
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Axial, Window
@@ -165,6 +167,12 @@ def test_a_formula_takes_the_branch_of_its_numbers() -> None:
     assert orders_at(sparse, at(45))["scores"] == "O(N·b·r·d)"
     assert orders_at(Nystrom(heads=6, landmarks=64), at(64))["scores"] == "O(N²·d)"
     assert "O(N·k·d)" in orders_at(Nystrom(heads=6, landmarks=64), at(65)).values()
+
+
+def test_one_step_and_one_token_keep_their_letters() -> None:
+    # Of two tokens the second alone reads a state, and the sums of a chunk of one token have one number per head.
+    assert orders_at(Kernel(heads=6, causal=True, form="recurrent"), at(2))["state"] == "O(N·d·dₖ)"
+    assert orders_at(Mamba2(head_dim=24, chunk=1), at(4))["local_decays"] == "O(h·N·b)"
 
 
 def test_options_are_in_the_order_as_they_are_given() -> None:

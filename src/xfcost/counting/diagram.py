@@ -17,6 +17,7 @@ from xfcost.counting.comparison import distinct
 from xfcost.counting.differences import best_pairs
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Residual, tag_of
+from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing, Operation
@@ -364,6 +365,9 @@ class Diagram(NamedTuple):
         there = {box.mixing for column in self.columns for box in column.boxes}
         kinds: tuple[Mixing, ...] = ("per-token", "global", "local", "unknown")
         return [kind for kind in kinds if kind in there]
+
+    def _repr_html_(self) -> str | None:
+        return notebook.html(self)
 
 
 def diagram(systems: Sequence[Architecture | Ledger]) -> Diagram:

@@ -150,7 +150,8 @@ def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     if ledger.on is None or not (moved := row_bytes(row, ledger)):
         return None
     on, dtype = ledger.on.on, ledger.on.dtype
-    dtype = "float32" if dtype == TF32 and not row.macs else dtype  # element-wise work has no TF32
+    if dtype == TF32 and not row.macs and "float32" in on.device.peaks:  # element-wise work has no TF32
+        dtype = "float32"
     peak = on.count * ledger.storage.peak(row, on.device, dtype)
     compute, memory = row.flops / peak, moved / on.bytes_per_second
     bound: Bound = "memory-bound" if memory > compute else "compute-bound"

@@ -120,7 +120,7 @@ class Record(Generic[AnyCall]):
 
 def costs_of(call: Call) -> Counter[str]:
     """Of all times; none where no table knows it."""
-    if call.costs is None or call.times == 1:
+    if call.costs is None or (call.times == 1 and type(call.times) is int):  # a 1 in letters multiplies their form
         return call.costs or Counter()
     return Counter({quantity: amount * call.times for quantity, amount in call.costs.items()})
 

@@ -107,7 +107,8 @@ def running_sums(t: Functions, x: Tensor) -> Tensor:
 
 def decays(t: Functions, sums: Tensor) -> Tensor:
     """exp(sum to i - sum to j), 0 if j comes after i: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
-    return later_masked(t, sums - sums.mT).exp()
+    sums = sums.squeeze(-1)
+    return later_masked(t, sums.unsqueeze(-1) - sums.unsqueeze(-2)).exp()
 
 
 def faded(t: Functions, k: Tensor, sums: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from xfcost.counting.comparison import distinct
+from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Mixing, Operation
@@ -65,6 +66,8 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
             for one in entry.occurrences:
                 found[one.system] += one.params if entry.mixes else 0
         return found
+
+    _repr_html_ = notebook.html
 
 
 def glance(ledgers: Sequence[Ledger]) -> Glance:
