@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from xfcost.formulas.arithmetic import lesser
@@ -98,7 +99,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         super().check(place)
         check_heads(self.heads, None, place.dim)
         values = self.values(place.dim)
-        check_divides("heads", self.heads, values, f"the width {values} of the values")
+        check_divides("heads", self.heads, gcd(values, place.dim), f"the width {values} of the values")
         if place.dim // self.heads % 2:
             raise ComponentError(
                 "heads",
