@@ -1,8 +1,7 @@
-"""Pages of `xfcost report` for tests: written once each, read with a strict parser, their forms evaluated."""
+"""Pages of `xfcost report` for tests: written once each, read with a strict parser."""
 
 import functools
 import json
-import math
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -83,27 +82,16 @@ class Strict(HTMLParser):
 
     @property
     def data(self):
-        """The JSON that the script evaluates."""
+        """The JSON that the script reads."""
         return json.loads(self.scripts[0])
 
 
-def evaluated(system, pieces, place):
-    """A figure as the page's script evaluates it, written apart from xfcost's own evaluation."""
-    if not pieces:
+def figure(runs, place):
+    """A figure as the page's script finds it."""
+    if not runs:
         return 0
-    form = [form for first, form in pieces if first <= place][-1]
-    if form is None:
-        return None
-    factors = [system["letters"][place]]
-
-    def value(form):
-        return sum(int(number) * math.prod(factors[f] ** power for f, power in product) for number, *product in form)
-
-    for kind, first, second in system["parts"]:
-        a, b = value(first), value(second)
-        factors.append({"floor": lambda a=a, b=b: a // b, "ceil": lambda a=a, b=b: -(-a // b),
-                        "min": lambda a=a, b=b: min(a, b), "max": lambda a=a, b=b: max(a, b)}[kind]())  # fmt: skip
-    return value(form)
+    value = [value for first, value in runs if first <= place][-1]
+    return None if value is None else int(value)
 
 
 def linear(colour):

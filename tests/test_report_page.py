@@ -1,4 +1,4 @@
-"""`xfcost report`: one HTML file that is whole, loads nothing, escapes names and holds exact forms; no browser."""
+"""`xfcost report`: one HTML file that is whole, loads nothing, escapes names and holds what was counted; no browser."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ import torch
 
 import xfcost
 from helpers import xf
-from pages import HOSTILE, Strict, contrast, evaluated, hostile_spec, page_of, written
+from pages import HOSTILE, Strict, contrast, figure, hostile_spec, page_of, written
 from test_roofline import found as measured
 from xfcost.api.runs import make_run
 from xfcost.counting.system import AccountOptions
@@ -99,7 +99,7 @@ def test_every_table_has_a_caption_and_every_header_its_scope():
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_forms_in_the_page_give_the_counted_integers(name):
+def test_the_page_has_the_counted_integers(name):
     words = PAGES[name]
     data = Strict(page_of(*words)).data
     mode = words[words.index("--mode") + 1] if "--mode" in words else "forward"
@@ -107,15 +107,15 @@ def test_the_forms_in_the_page_give_the_counted_integers(name):
     assert len(data["sizes"]) == len(data["labels"]) > 50
     for spec, system in zip(specs, data["systems"], strict=True):
         for place in (0, len(data["sizes"]) // 3, len(data["sizes"]) - 1):
-            total = evaluated(system, system["whole"]["total"]["macs"], place)
+            total = figure(system["whole"]["total"]["macs"], place)
             if total is None:
                 continue
             run = make_run(N=data["sizes"][place], mode=mode)
             ledger = SpecSystem(load(spec, ())).account(run, AccountOptions(orders=False))
             assert total == ledger.total("macs")
-            rows = [evaluated(system, row["macs"], place) for row in system["rows"]]
+            rows = [figure(row["macs"], place) for row in system["rows"]]
             assert sum(rows) == total
-            memory = evaluated(system, system["whole"]["total"]["attention_bytes"], place)
+            memory = figure(system["whole"]["total"]["attention_bytes"], place)
             assert memory == ledger.attention_memory()["all_layers"]
 
 
@@ -213,7 +213,7 @@ def test_a_module_with_n_has_its_counts(tmp_path):
     data = Strict(written([*LINEAR, "--input", "Nx3", "--N", "32"], tmp_path / "p.html")).data
     (system,) = data["systems"]
     for place, n in enumerate(data["sizes"]):
-        assert evaluated(system, system["whole"]["total"]["macs"], place) == 12 * n
+        assert figure(system["whole"]["total"]["macs"], place) == 12 * n
 
 
 @pytest.mark.rest

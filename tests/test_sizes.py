@@ -17,7 +17,7 @@ from xfcost.counting.sweep import PIXELS, default_span, size_list, sweep
 from xfcost.counting.system import CURVES
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.operation import KINDS, Operation
-from xfcost.questions.report.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
+from xfcost.questions.report.sizes import BY_KIND, OWN_OPERATIONS, TOTAL, counted_sizes
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
@@ -119,20 +119,20 @@ def test_systems_with_tokens_of_other_sizes_cross_at_equal_images():
     assert xfcost.compare("vit-s16", "vit-b16").size_crossovers == ()  # N says the same
 
 
-# The costs at every N of a page's slider: the counted integers, and one closed form wherever formulas have one
+# The costs at every N of a page's slider, and the closed forms of totals ─────────────────────────────────────────────
 
 
-# preset: how many forms its MACs have over the default range of N, and how the form of the own N reads
+# preset: the form of its MACs at its own N, and does it hold at every N of the default range?
 BY_HAND = {
-    "vit-s8": (1, "9,216·N² + 21,325,824·N + 21,626,880"),
-    "llama3-8b": (1, "262,144·N² + 7,504,658,432·N"),
-    "swin-t": (1, None),  # padded windows: ⌈s/min(7, s)⌉
-    "gpt2": (2, "18,432·N² + 123,532,032·N"),  # beyond 1,024 positions there is none
-    "transformer-base": (1, "18,432·N² + 62,984,192·N"),
-    "mvit-b-16": (1, None),
-    "bigbird-base": (None, None),  # few tokens: other operations
-    "common-routing": (None, None),  # √N clusters: the integers themselves
-    "axial-transformer-imagenet64": (None, None),
+    "vit-s8": ("9,216·N² + 21,325,824·N + 21,626,880", True),
+    "llama3-8b": ("262,144·N² + 7,504,658,432·N", True),
+    "swin-t": ("min(7, s)", True),  # padded windows: ⌈s/min(7, s)⌉
+    "gpt2": ("18,432·N² + 123,532,032·N", False),  # beyond 1,024 positions there is none
+    "transformer-base": ("18,432·N² + 62,984,192·N", True),
+    "mvit-b-16": ("7,680·⌊(s − 1)/4⌋⁴", True),  # convolutions with a stride
+    "bigbird-base": ("⌈N/64⌉", False),  # few tokens: other operations
+    "common-routing": (None, False),  # √N clusters
+    "axial-transformer-imagenet64": (None, False),
 }
 
 
@@ -140,7 +140,7 @@ def found(name, **options):
     system, run = SpecSystem(load(name, ())), make_run(**options)
     own = system.ledger(run)
     tokens = size_list([system], run, [own.metadata.grid_tokens], default_span([own.metadata.grid_tokens]))
-    return system, run, tokens, size_forms(system, run, tokens, own)
+    return system, run, tokens, counted_sizes(system, run, tokens, own, tokens.index(own.metadata.grid_tokens))
 
 
 def ledger_at(system, run, n):
@@ -160,13 +160,13 @@ def test_sums_without_rows_are_those_of_the_rows_of_a_batch(name):
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_at_every_n_the_forms_give_what_is_counted_there(name):
-    system, run, tokens, forms = found(name)
+def test_at_every_n_the_figures_are_those_of_a_ledger_there(name):
+    system, run, tokens, sizes = found(name)
     assert len(tokens) > 40
     paths = {row.path for row in system.ledger(run).rows}
     for position in range(0, len(tokens), 7):
         ledger = ledger_at(system, run, tokens[position])
-        totals = {quantity: forms.value((TOTAL, quantity), position) for quantity in CURVES}
+        totals = {quantity: sizes.figures[TOTAL, quantity][position] for quantity in CURVES}
         if ledger is None:
             assert set(totals.values()) == {None}
             continue
@@ -174,48 +174,46 @@ def test_at_every_n_the_forms_give_what_is_counted_there(name):
         for kind in KINDS:
             for quantity in BY_KIND:
                 counted = ledger.total(quantity, lambda row, kind=kind: row.mixing == kind)
-                assert forms.value((kind, quantity), position) == (counted or 0)
-        same = {row.path: row.mixing for row in ledger.rows}.keys() == paths and forms.value(OWN_OPERATIONS, position)
+                assert sizes.figures[kind, quantity][position] == (counted or 0)
+        same = {row.path: row.mixing for row in ledger.rows}.keys() == paths and sizes.figures[OWN_OPERATIONS][position]
         for row in ledger.rows if same else ():
             if row.macs:
-                assert forms.value((row.path, "macs"), position) == row.macs * row.times
+                assert sizes.figures[row.path, "macs"][position] == row.macs * row.times
 
 
 @pytest.mark.parametrize(("name", "expected"), BY_HAND.items(), ids=BY_HAND)
-def test_a_spec_has_as_few_forms_as_its_formulas(name, expected):
-    system, run, tokens, forms = found(name)
-    pieces, text = expected
-    if pieces is not None:
-        assert len(forms.pieces[TOTAL, "macs"]) == pieces
-    own = tokens.index(system.ledger(run).metadata.grid_tokens)
-    if text is not None:
-        assert forms.form_text((TOTAL, "macs"), own) == text
-    assert len(forms.letters) == len(tokens)
+def test_a_total_has_the_form_of_its_formulas_where_that_gives_the_count(name, expected):
+    _, _, tokens, sizes = found(name)
+    (text, everywhere), form = expected, sizes.forms.get("macs")
+    assert (form is None) == (text is None)
+    if form is not None:
+        assert text in form.text
+        assert ((form.first, form.last) == (0, len(tokens) - 1)) == everywhere
 
 
-def test_forms_are_compared_where_a_divisor_is_zero():
+def test_a_form_ends_where_a_divisor_is_zero():
     # BigBird's inner blocks, ⌈N/64⌉ − 3, divide a size; at 192 tokens there are none
     system, run = SpecSystem(load("bigbird-base", ())), make_run(N=1024)
     tokens = [64, 128, 192, 256, 1024, 2048]
-    forms = size_forms(system, run, tokens, system.ledger(run))
-    totals = [forms.value((TOTAL, "macs"), place) for place in range(len(tokens))]
+    sizes = counted_sizes(system, run, tokens, system.ledger(run), tokens.index(1024))
+    totals = [sizes.figures[TOTAL, "macs"][place] for place in range(len(tokens))]
     assert totals == [ledger_at(system, run, n).total("macs") for n in tokens]
 
 
 def test_where_other_operations_run_the_totals_stand_and_the_operations_do_not():
-    system, run, tokens, forms = found("bigbird-base")
-    others = [place for place in range(len(tokens)) if forms.value(OWN_OPERATIONS, place) == 0]
+    system, run, tokens, sizes = found("bigbird-base")
+    others = [place for place in range(len(tokens)) if sizes.figures[OWN_OPERATIONS][place] == 0]
     assert others
     scores = next(row.path for row in system.ledger(run).rows if row.macs)
-    assert {forms.value((scores, "macs"), place) for place in others} == {None}
-    assert None not in {forms.value((TOTAL, "macs"), place) for place in others}
+    assert {sizes.figures[scores, "macs"][place] for place in others} == {None}
+    assert None not in {sizes.figures[TOTAL, "macs"][place] for place in others}
 
 
 def test_a_decode_step_has_forms_too():
-    system, run, tokens, forms = found("llama3-8b", mode="decode")
-    assert len(forms.pieces[TOTAL, "cache_bytes"]) == 1
+    system, run, tokens, sizes = found("llama3-8b", mode="decode")
+    assert sizes.forms["cache_bytes"].text == "131,072·N"
     ledger = system.ledger(run._replace(tokens=(tokens[-1],)))
-    assert forms.value((TOTAL, "cache_bytes"), len(tokens) - 1) == ledger.cached_bytes
+    assert sizes.figures[TOTAL, "cache_bytes"][-1] == ledger.cached_bytes
 
 
 def test_images_have_square_grids_and_texts_round_lengths():

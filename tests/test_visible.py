@@ -149,7 +149,7 @@ def test_no_picture_or_page_has_it(loud: Path, words: list[str], target: str) ->
     assert not OBEYED.search(text)
     assert r"\u202e" in text
     if target.endswith("html"):
-        assert LOUD[-12:] not in json.dumps(json.loads(text.partition('id="forms">')[2].partition("</script>")[0]))
+        assert LOUD[-12:] not in json.dumps(json.loads(text.partition('id="figures">')[2].partition("</script>")[0]))
 
 
 @pytest.mark.parametrize("key", ["kind", "name", "foo", "extends", "set"])

@@ -22,7 +22,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantities import whole_numbers
 from xfcost.ledger.roofline import Roofline
 from xfcost.questions.report.page.system_view import PageContent, PageSizes
-from xfcost.questions.report.size_forms import TOTAL, size_forms
+from xfcost.questions.report.sizes import TOTAL, counted_sizes
 from xfcost.report.output import check_target, ending_of, write_whole
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -131,12 +131,12 @@ def _sizes(
     own = list(dict.fromkeys(ledger.metadata.grid_tokens for ledger in ledgers))
     try:
         tokens = tuple(size_list(systems, run, own, span or default_span(own)))
-        found = tuple(size_forms(one, run, tokens, ledger) for one, ledger in zip(systems, ledgers, strict=True))
+        at = tokens.index(own[0])
+        found = tuple(counted_sizes(one, run, tokens, ledger, at) for one, ledger in zip(systems, ledgers, strict=True))
     except XfcostError as error:
         return f"{error}."
-    at = tokens.index(own[0])
     alike = len(own) == 1 and all(
-        forms.value((TOTAL, "macs"), at) == ledger.total("macs") for forms, ledger in zip(found, ledgers, strict=True)
+        one.figures[TOTAL, "macs"][at] == ledger.total("macs") for one, ledger in zip(found, ledgers, strict=True)
     )
     return PageSizes(tokens, at, alike, found, _OF[run.mode])
 

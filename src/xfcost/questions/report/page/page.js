@@ -1,6 +1,6 @@
 "use strict";
 // The page works without this script; with it tables sort, and every figure follows the chosen N.
-// Costs are evaluated from closed forms with BigInt: at every N of the slider, the integers that were counted.
+// Costs are the integers that were counted at every N of the slider, as BigInt.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const byId = (id) => document.getElementById(id);
@@ -57,44 +57,18 @@
   });
   addEventListener("afterprint", () => closed.forEach((one) => { one.open = false; }));
 
-  const page = JSON.parse(byId("forms").textContent);
+  const page = JSON.parse(byId("figures").textContent);
   if (!page.systems) return;
 
-  // -- closed forms --------------------------------------------------------------------------------------------------
-  const floorDiv = (a, b) => {
-    const whole = a / b;
-    return a % b !== 0n && (a < 0n) !== (b < 0n) ? whole - 1n : whole;
+  // -- counted figures -----------------------------------------------------------------------------------------------
+  // From a place on a figure stands up to the next; null: the system can't have this N. Without any it has none.
+  const valueOf = (runs, place) => {
+    const run = runs.findLast(([first]) => first <= place);
+    return run === undefined ? 0n : run[1] === null ? null : BigInt(run[1]);
   };
-  const PARTS = {
-    floor: floorDiv,
-    ceil: (a, b) => -floorDiv(-a, b),
-    min: (a, b) => (a < b ? a : b),
-    max: (a, b) => (a > b ? a : b),
-  };
-  const evaluate = (form, factors) => form.reduce((sum, [coefficient, ...powers]) => (
-    sum + powers.reduce((product, [factor, power]) => product * factors[factor] ** BigInt(power), BigInt(coefficient))
-  ), 0n);
-  // The letter and all parts of a system's forms at the N at `place`, in the order of their numbers.
-  const factorsAt = (system, place) => {
-    system.known ??= [];
-    if (!system.known[place]) {
-      const factors = [BigInt(system.letters[place])];
-      for (const [kind, first, second] of system.parts) {
-        factors.push(PARTS[kind](evaluate(first, factors), evaluate(second, factors)));
-      }
-      system.known[place] = factors;
-    }
-    return system.known[place];
-  };
-  // null: the system can't have this N. An operation without pieces has none of the quantity.
-  const valueOf = (system, pieces, place) => {
-    const piece = pieces.findLast(([first]) => first <= place);
-    if (pieces.length && !piece[1]) return null;
-    return pieces.length ? evaluate(piece[1], factorsAt(system, place)) : 0n;
-  };
-  const whole = (system, of, quantity, place) => valueOf(system, system.whole[of][quantity], place);
+  const whole = (system, of, quantity, place) => valueOf(system.whole[of][quantity], place);
   const rowsSum = (system, rows, quantity, place) => {
-    const values = rows.map((row) => valueOf(system, system.rows[row][quantity], place));
+    const values = rows.map((row) => valueOf(system.rows[row][quantity], place));
     const ownOperations = whole(system, "total", "own_operations", place) === 1n;
     return ownOperations && !values.includes(null) ? values.reduce((sum, value) => sum + value, 0n) : null;
   };

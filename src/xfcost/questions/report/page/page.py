@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from markupsafe import Markup, escape
 
 from xfcost import __version__
 from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.formulas.exact_form import LETTER, ExactForms, Form
 from xfcost.ledger import units
 from xfcost.ledger.grid import near_square, sides_text
 from xfcost.ledger.ledger import Ledger
@@ -29,7 +28,7 @@ from xfcost.questions.report.page.system_view import (
     spaced,
     system_view,
 )
-from xfcost.questions.report.size_forms import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, Piece, SizeForms
+from xfcost.questions.report.sizes import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, CountedSizes
 from xfcost.report.crossovers import search_text
 from xfcost.report.input_description import first_stage, names_text, run_text
 from xfcost.report.roofline import place_text, point_cells, roofs_text
@@ -138,7 +137,7 @@ def _slider(sizes: PageSizes) -> dict[str, Any]:
 
 
 def method_notes(content: PageContent) -> Iterator[str]:
-    """Conventions, how the forms were made, which versions counted."""
+    """Conventions, how the figures were counted, which versions did."""
     comparison = content.comparison
     yield f"{CONVENTION}."
     if any(ledger.module is None for ledger in comparison.ledgers):
@@ -154,8 +153,8 @@ def method_notes(content: PageContent) -> Iterator[str]:
     )
     if not isinstance(content.sizes, str):
         yield (
-            "The closed forms are read from the same formulas. Each was compared with a count at every N of the "
-            "slider; where an operation follows no such form, the counted integers themselves are in the page."
+            "Every figure was counted at every N of the slider. The closed forms are read from the same formulas, and "
+            "hold at the N that stand beside them."
         )
     for searched in dict.fromkeys(search_text(one) for one in comparison.searches):
         yield f"Crossovers were looked for {searched}."
@@ -171,7 +170,7 @@ def method_notes(content: PageContent) -> Iterator[str]:
 
 
 def script_data(content: PageContent) -> dict[str, Any]:
-    """The N that can be chosen, and of every system its forms; {} where there is no choice."""
+    """The N that can be chosen, and of every system its figures there; {} where there is no choice."""
     if isinstance(content.sizes, str):
         return {}
     ledgers, names = content.comparison.ledgers, content.comparison.names
@@ -187,57 +186,32 @@ def script_data(content: PageContent) -> dict[str, Any]:
 
 def size_label(tokens: int, sizes: PageSizes) -> str:
     """`784 (28×28)`; `784` where no system takes a grid."""
-    grid = near_square(tokens) if any(one.letter == "s" for one in sizes.systems) else None
+    grid = near_square(tokens) if any(one.steps for one in sizes.systems) else None
     return f"{tokens:,}" + ("" if grid is None else f" ({sides_text(grid)})")
 
 
 def shown_totals(sizes: PageSizes) -> list[str]:
     """The totals that are not zero throughout."""
-    return [name for name in TOTALS if any(piece.form for one in sizes.systems for piece in one.pieces[TOTAL, name])]
+    return [name for name in TOTALS if any(any(one.figures[TOTAL, name]) for one in sizes.systems)]
 
 
-def _script_system(name: str, ledger: Ledger, found: SizeForms) -> dict[str, Any]:
-    parts = _Parts(found.forms)
+def _script_system(name: str, ledger: Ledger, found: CountedSizes) -> dict[str, Any]:
     rows = [
-        {quantity: parts.pieces(found.pieces.get((row.path, quantity), ())) for quantity in ROW_QUANTITIES}
+        {quantity: runs(found.figures.get((row.path, quantity), ())) for quantity in ROW_QUANTITIES}
         for row in ledger.rows
     ]
-    totals = [(TOTAL, quantity) for quantity in TOTALS]
-    whole = {TOTAL: {key[1]: parts.pieces(found.pieces[key]) for key in (*totals, OWN_OPERATIONS)}}
-    whole |= {kind: {name: parts.pieces(found.pieces[kind, name]) for name in BY_KIND} for kind in KINDS}
-    forms = {"letters": list(found.letters), "parts": parts.listed(), "rows": rows, "whole": whole}
-    return {"name": visible(name)} | forms
+    whole = {TOTAL: {key[1]: runs(found.figures[key]) for key in (*((TOTAL, name) for name in TOTALS), OWN_OPERATIONS)}}
+    whole |= {kind: {name: runs(found.figures[kind, name]) for name in BY_KIND} for kind in KINDS}
+    return {"name": visible(name), "rows": rows, "whole": whole}
 
 
-class _Parts:
-    """The parts that are used, numbered anew from 1; every part comes after those that it is made of."""
-
-    def __init__(self, forms: ExactForms) -> None:
-        self._forms = forms
-        self._numbers: dict[int, int] = {}
-        self._listed: list[list[Any]] = []
-
-    def pieces(self, pieces: Iterable[Piece]) -> list[list[Any]]:
-        """[first place, form] each."""
-        return [[piece.first, None if piece.form is None else self.form(piece.form)] for piece in pieces]
-
-    def form(self, form: Form) -> list[list[Any]]:
-        """[coefficient, [factor, power], …] each."""
-        return [[str(each), *([self._number(factor), power] for factor, power in product)] for product, each in form]
-
-    def listed(self) -> list[list[Any]]:
-        """[kind, form, form] each."""
-        return self._listed
-
-    def _number(self, factor: int) -> int:
-        if factor == LETTER:
-            return LETTER
-        if factor not in self._numbers:
-            kind, first, second = self._forms.parts[factor - 1]
-            made = [kind, self.form(first), self.form(second)]
-            self._listed.append(made)
-            self._numbers[factor] = len(self._listed)
-        return self._numbers[factor]
+def runs(figures: Sequence[int | None]) -> list[tuple[int, str | None]]:
+    """(the first place from which a figure stands, the figure) each; text, for JavaScript's numbers are not exact."""
+    return [
+        (place, None if value is None else str(value))
+        for place, value in enumerate(figures)
+        if not place or value != figures[place - 1]
+    ]
 
 
 # Points of a system that the table lists, the longest first.

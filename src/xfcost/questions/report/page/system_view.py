@@ -14,7 +14,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
-from xfcost.questions.report.size_forms import TOTAL, SizeForms, row_figures
+from xfcost.questions.report.sizes import TOTAL, CountedSizes, row_figures
 from xfcost.report.compare import cost_texts, exponent_text, growth_range, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.report.header import COUNTED_ONLY, header
@@ -33,7 +33,7 @@ class PageSizes(NamedTuple):
     """The place of the (first) system's own N."""
     common: bool
     """Do all systems have that N, in the page's figures?"""
-    systems: tuple[SizeForms, ...]
+    systems: tuple[CountedSizes, ...]
     of: str
     """The part of the work that they are of: `of one forward pass`."""
 
@@ -153,15 +153,13 @@ def system_view(content: PageContent, place: int) -> dict[str, Any]:
     }
 
 
-def _forms(sizes: PageSizes, found: SizeForms) -> Iterator[dict[str, str]]:
+def _forms(sizes: PageSizes, found: CountedSizes) -> Iterator[dict[str, str]]:
     """The closed forms of the totals that hold at the page's own N, in letters, and where they hold."""
     for quantity, word in TOTAL_WORDS.items():
-        text = found.form_text((TOTAL, quantity), sizes.own)
-        if text is not None:
-            first, last = found.held((TOTAL, quantity), sizes.own)
-            span = f"{sizes.tokens[first]:,} to {sizes.tokens[last]:,}"
-            where = f"counted and equal at {last - first + 1:,} N from {span}"
-            yield {"word": word, "text": text, "where": where}
+        if (form := found.forms.get(quantity)) is not None:
+            span = f"{sizes.tokens[form.first]:,} to {sizes.tokens[form.last]:,}"
+            where = f"counted and equal at {form.last - form.first + 1:,} N from {span}"
+            yield {"word": word, "text": form.text, "where": where}
 
 
 class Figures:
