@@ -154,7 +154,7 @@ def method_notes(content: PageContent) -> Iterator[str]:
     if not isinstance(content.sizes, str):
         yield (
             "Every figure was counted at every N of the slider. The closed forms are read from the same formulas, and "
-            "hold at the N that stand beside them."
+            "hold in the range of N that is next to them."
         )
     for searched in dict.fromkeys(search_text(one) for one in comparison.searches):
         yield f"Crossovers were looked for {searched}."
