@@ -67,7 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
         chosen = selected()
     config.stash[CHOSEN] = chosen
     # the cases of a selection are chosen when all are collected
-    tier.chosen = config.getoption("--tier") if chosen is None else "all"
+    tier.selected = chosen is not None
+    tier.chosen = "all" if tier.selected else config.getoption("--tier")
 
 
 def checked(spec: str) -> str:

@@ -80,10 +80,10 @@ FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 def in_turns():
     """Every fourth preset, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways.
 
-    Where tiers do not choose, all: a kind's contract has one with the kind, whichever these are.
+    Of a selection all: a kind's contract has one with the kind, whichever these are.
     """
     for number, preset in enumerate(of_presets(covering_presets())):
-        if number % 4 and tier.chosen != "all":
+        if number % 4 and not tier.selected:
             continue
         for options in OPTIONS if tier.spec else [OPTIONS[number // 4 % 2]]:
             yield pytest.param(*preset.values, options, id=f"{preset.values[0]}-{options['attention']}")

@@ -9,5 +9,8 @@ def runs(*, rest: bool) -> bool:
     return chosen == "all" or rest == (chosen == "rest")
 
 
+selected = False
+"""Do the tests of a selection run, a kind's contract or what a change can reach, and no tier?"""
+
 spec: str | None = None
 """The path of the one spec whose contract runs (`--spec`), in place of presets and of the examples of mechanisms."""

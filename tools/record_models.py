@@ -477,7 +477,7 @@ def stored(file: Path) -> dict[str, Any]:
 
 
 def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], NamedModule]:
-    """Mode -> its ledgers; and the model."""
+    """Mode -> its ledgers, without the activations of a run, which no polynomial gives; and the model."""
 
     def of_mode(mode: str) -> LedgerAt:
         run = module_run({"mode": mode}, "config")
@@ -487,7 +487,8 @@ def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], NamedModule]:
         def at(tokens: int, batch: int) -> Ledger:
             if (tokens, batch) not in known:
                 with collector_paused():
-                    known[tokens, batch] = module.with_samples(batch).ledger(Lengths(tokens or None), how)
+                    ledger = module.with_samples(batch).ledger(Lengths(tokens or None), how)
+                known[tokens, batch] = msgspec.structs.replace(ledger, activations=None)
             return known[tokens, batch]
 
         return at
