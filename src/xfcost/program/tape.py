@@ -596,8 +596,8 @@ class Tape(Operations):
         ]
         costs, backward = self.record.costs_by_module(), self.record.backward_by_module()
         for path, row in self.rows.items():
-            of_row = {quantity: amount for quantity, amount in costs.get(path, Cost()).items() if amount}
-            for quantity, amount in of_row.items():
+            of_row = [each for each in costs[path].items() if each[1]] if path in costs else []
+            for quantity, amount in of_row:
                 force_setattr(row, quantity, amount)
             if row.once and row.matrix is None and not of_row:
                 force_setattr(row, "once", False)
