@@ -80,9 +80,8 @@ def _choice(
     except UsageError:  # the device has no peak of the dtype
         return DeviceChoice(asked=group, takes=takes, found=None, reason=f"no {ledger.metadata.dtype} peak is known")
     at_rate = None
-    if of_batch is not None:
-        largest = largest_batch_of_step(memory_need(ledger, on.memory_bytes), ledger, sizes)
-        at_rate = _batch_at_rate(of_batch, run, on, largest)
+    if of_batch is not None and found is not None:
+        at_rate = _batch_at_rate(of_batch, run, on, largest_batch_of_step(found.memory, ledger, sizes))
     return DeviceChoice(asked=group, takes=takes, found=found, at_rate=at_rate)
 
 

@@ -25,6 +25,8 @@ from xfcost.spec.architecture import Architecture, Block, Part, Stage
 
 _SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 # The slots of the rows around a component.
+# Systems whose blocks fit side by side.
+MOST_DRAWN: Final = 4
 NORM: Final = "norm of the residual"
 ADD: Final = "residual add"
 _NORMS: Final = {"layer_norm": "LayerNorm"}

@@ -30,8 +30,6 @@ class Call:
     phase: Phase = "forward"
     times: Number = 1
     """For how many steps or blocks it stands."""
-    uncounted: Counter[str] = field(default_factory=Counter)
-    """The parts of it that no table knows."""
 
 
 AnyCall = TypeVar("AnyCall", bound=Call)
@@ -94,11 +92,6 @@ class Record(Generic[AnyCall]):
         for module, call in self.backward_calls():
             found[module] += costs_of(call)["macs"]
         return found
-
-    def uncounted(self) -> Counter[str]:
-        """The operations that no table knows, with how often they ran. Nothing of theirs is counted."""
-        unknown = Counter(call.operation for call in self.calls if call.costs is None)
-        return sum((call.uncounted for call in self.calls), unknown)
 
     def add(self, other: Record[AnyCall], times: int, *, saves: bool = True) -> None:
         """Take what `other` has, so many `times`, without its changes; not what it `saves` where that is undone."""

@@ -274,8 +274,7 @@ class Symbolic(msgspec.Struct, eq=False):
         """The same with other sizes and strides in the place of an axis."""
         shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
         strides = (*self.strides[:axis], *steps, *self.strides[axis + 1 :]) if self.strides else ()
-        offset = self.offset + offset
-        return Symbolic(self.tape, shape, self.storage, strides, offset, self.learns, self.once, self.raw)
+        return self.view_of(shape, strides, offset)
 
     def permute(self, *dims: int) -> Symbolic:
         shape, strides = ([sizes[dim] for dim in dims] if sizes else () for sizes in (self.shape, self.strides))

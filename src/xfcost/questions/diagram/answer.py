@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from xfcost.api.drawings import drawn_ledger
 from xfcost.api.options import DrawnOptions, takes
 from xfcost.api.runs import make_run, run_options
 from xfcost.api.systems import open_systems
-from xfcost.counting.diagram import Diagram
+from xfcost.counting.diagram import MOST_DRAWN, Diagram
 from xfcost.counting.diagram import diagram as drawn
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.placement import place
@@ -17,8 +17,6 @@ from xfcost.spec.placement import place
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
-
-_MOST_DRAWN: Final = 4
 
 
 @takes(DrawnOptions)
@@ -34,10 +32,8 @@ def diagram(
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    run, progress = make_run(**run_options(options)), options.get("progress")
-    systems = open_systems(specs, options, progress)
-    if len(systems) > _MOST_DRAWN:
-        raise UsageError(f"diagram: got {len(systems)} systems; expected at most {_MOST_DRAWN}")
-    return drawn(
-        [drawn_ledger(one, run, options, progress) if one.loaded is None else place(one.loaded, run) for one in systems]
-    )
+    run = make_run(**run_options(options))
+    systems = open_systems(specs, options, options.get("progress"))
+    if len(systems) > MOST_DRAWN:
+        raise UsageError(f"diagram: got {len(systems)} systems; expected at most {MOST_DRAWN}")
+    return drawn([drawn_ledger(one, run, options) if one.loaded is None else place(one.loaded, run) for one in systems])

@@ -30,5 +30,5 @@ def glance(
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    run, progress = make_run(**run_options(options)), options.get("progress")
-    return listed([drawn_ledger(one, run, options, progress) for one in open_systems(specs, options, progress)])
+    run = make_run(**run_options(options))
+    return listed([drawn_ledger(one, run, options) for one in open_systems(specs, options, options.get("progress"))])

@@ -13,7 +13,7 @@ from xfcost.api.roofline import bounded_roofline, under_roofs
 from xfcost.api.runs import make_run, run_options
 from xfcost.api.systems import check_mixing, open_systems, shared_run, system_ledgers, with_remarks
 from xfcost.counting.comparison import Comparison, compared
-from xfcost.counting.diagram import Diagram, diagram
+from xfcost.counting.diagram import MOST_DRAWN, Diagram, diagram
 from xfcost.counting.sweep import default_span, size_list
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, XfcostError, shown
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
 
-# Systems whose blocks are drawn side by side.
-MOST_DRAWN: Final = 4
 # Operations of a system: as many take seconds, and 7 MB of HTML.
 MOST_ROWS: Final = 5_000
 _OF: Final = {

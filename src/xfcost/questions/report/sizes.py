@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from math import isqrt
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +32,7 @@ _WHOLE: Final = frozenset((TOTAL, *KINDS))
 OWN_OPERATIONS: Final[Key] = (TOTAL, "own_operations")
 
 
-class ClosedForm(NamedTuple):
+class TotalForm(NamedTuple):
     """A total in letters."""
 
     text: str
@@ -40,18 +41,18 @@ class ClosedForm(NamedTuple):
     last: int
 
 
-class CountedSizes(NamedTuple):
+class SizeFigures(NamedTuple):
     """A system's costs at the N of a list."""
 
     steps: int
     """N over s², the time steps of a video, where N is a square grid of side s; else 0."""
     figures: dict[Key, list[int | None]]
     """At every N; None where the system can't have it, or, of an operation, has other operations there."""
-    forms: dict[str, ClosedForm]
+    forms: dict[str, TotalForm]
     """Of the totals that follow one at the N of the page and at two further ones or more beside it."""
 
 
-def counted_sizes(system: System, run: Run, tokens: Sequence[int], own: Ledger, place: int) -> CountedSizes:
+def counted_sizes(system: System, run: Run, tokens: Sequence[int], own: Ledger, place: int) -> SizeFigures:
     """The costs of `system` at every N of `tokens`, and the closed forms of its totals at the one at `place`.
 
     Operations are those of `own`, its ledger. Where other ones run at an N (a window that holds all tokens), the totals
@@ -67,7 +68,7 @@ def counted_sizes(system: System, run: Run, tokens: Sequence[int], own: Ledger, 
     counted = [_figures(next(iter(sized.ledgers(sizes)[0].values()), None), own) for sizes in possible]
     keys = dict.fromkeys(key for found in counted for key in found or ())
     figures = {key: [_value(key, found) for found in counted] for key in keys}
-    return CountedSizes(steps, figures, dict(_closed_forms(system, run, tokens, steps, figures, place)))
+    return SizeFigures(steps, figures, dict(_closed_forms(system, run, tokens, steps, figures, place)))
 
 
 def _value(key: Key, figures: Mapping[Key, int | None] | None) -> int | None:
@@ -79,28 +80,29 @@ def _value(key: Key, figures: Mapping[Key, int | None] | None) -> int | None:
 
 def _closed_forms(
     system: System, run: Run, tokens: Sequence[int], steps: int, figures: Mapping[Key, Sequence[int | None]], place: int
-) -> Iterator[tuple[str, ClosedForm]]:
+) -> Iterator[tuple[str, TotalForm]]:
     """Read from the formulas of a spec, evaluated in a letter at one N, and compared with the counts at the others."""
     forms, letters = ExactForms(), [isqrt(n // steps) if steps else n for n in tokens]
-    ledger = _lettered_ledger(system, run, letters[place], steps, forms)
-    for name, number in ({} if ledger is None else _figures(ledger, ledger) or {}).items():
-        form = forms.of(number or 0)
-        if name[0] != TOTAL or name == OWN_OPERATIONS or not any(product for product, _ in form):
+    if (ledger := _lettered_ledger(system, run, letters[place], steps, forms)) is None:
+        return
+    totals = _figures(ledger, ledger) or {}
+    known: list[dict[int, int]] = [{} for _ in tokens]  # what parts of the forms give at each N
+    for name in TOTALS:
+        form = forms.of(totals[TOTAL, name] or 0)
+        if not any(product for product, _ in form):
             continue
-        first = last = place
-        while first > 0 and _value_of(forms, form, letters[first - 1]) == figures[name][first - 1]:
-            first -= 1
-        while last + 1 < len(tokens) and _value_of(forms, form, letters[last + 1]) == figures[name][last + 1]:
-            last += 1
-        if last - first >= CHECKS and _value_of(forms, form, letters[place]) == figures[name][place]:
+        given = [_value_of(forms, form, *at) for at in zip(letters, known, strict=True)]
+        holds = [value == figure for value, figure in zip(given, figures[TOTAL, name], strict=True)]
+        before, after = (len(list(takewhile(bool, side))) for side in (holds[place::-1], holds[place:]))
+        if before + after - 2 >= CHECKS:
             text = forms.text(form, "s" if steps else "N", square="N" if steps else None)
-            yield name[1], ClosedForm(text, first, last)
+            yield name, TotalForm(text, place - before + 1, place + after - 1)
 
 
-def _value_of(forms: ExactForms, form: Form, letter: int) -> int | None:
+def _value_of(forms: ExactForms, form: Form, letter: int, known: dict[int, int]) -> int | None:
     """What a form gives; None where it divides by 0, and stands for nothing."""
     try:
-        return forms.value(form, letter, {})
+        return forms.value(form, letter, known)
     except ZeroDivisionError:
         return None
 

@@ -106,6 +106,8 @@ class RecordedCall(Call):
     seconds: float = 0.0
     parts: list[RecordedCall] = field(default_factory=list)
     """The ATen calls of a function."""
+    uncounted: Counter[str] = field(default_factory=Counter)
+    """Those of them that no table knows."""
     steps: Any = None
     """Of a loop over tokens that ran a few of its steps: the calls of all steps, for a prediction."""
 
@@ -147,7 +149,9 @@ class RunRecord(Record[RecordedCall]):
                 yield again or makers.owner(call.node) or "", call
 
     def uncounted(self) -> Counter[str]:
-        return self.missing + Record.uncounted(self)
+        """The operations that no table knows, with how often they ran. Nothing of theirs is counted."""
+        unknown = Counter(call.operation for call in self.calls if call.costs is None)
+        return sum((call.uncounted for call in self.calls), self.missing + unknown)
 
     def node_modules(self) -> NodeOwners:
         """The module that made each autograd node."""

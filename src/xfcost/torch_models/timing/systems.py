@@ -223,7 +223,7 @@ class SystemOnDevice:
 
     def __init__(self, system: TimedSystem, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
         self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
-        if plan.lane != "wall" and system.step is not None:
+        if plan.lane != "wall" and system.step_at is not None:
             raise UsageError(
                 f"--lane {plan.lane}: does not support --mode generate, which is a prefill and decode steps; give "
                 "--mode prefill or decode, or leave --lane out"
@@ -246,8 +246,8 @@ class SystemOnDevice:
                 self.predicted = peak_bytes(live.model, live.inputs)
                 self.row_bytes = forward_record(system.architecture).operands
             self.needed = bytes_to_run(self.predicted, device)
-            if system.step is not None and system.step_at is not None:
-                step, steps = build(system.step), system.positions
+            if (last := system.step) is not None and system.step_at is not None:
+                step, steps = build(last), system.positions
                 self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), device)
                 decode = operands_of_steps(system.step_at, steps.start + 1, steps.stop)
                 self.row_bytes = {f"{PREFILL}.{path}": held for path, held in self.row_bytes.items()}

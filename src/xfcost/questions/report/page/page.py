@@ -28,7 +28,7 @@ from xfcost.questions.report.page.system_view import (
     spaced,
     system_view,
 )
-from xfcost.questions.report.sizes import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, CountedSizes
+from xfcost.questions.report.sizes import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, SizeFigures
 from xfcost.report.crossovers import search_text
 from xfcost.report.input_description import first_stage, names_text, run_text
 from xfcost.report.roofline import place_text, point_cells, roofs_text
@@ -195,7 +195,7 @@ def shown_totals(sizes: PageSizes) -> list[str]:
     return [name for name in TOTALS if any(any(one.figures[TOTAL, name]) for one in sizes.systems)]
 
 
-def _script_system(name: str, ledger: Ledger, found: CountedSizes) -> dict[str, Any]:
+def _script_system(name: str, ledger: Ledger, found: SizeFigures) -> dict[str, Any]:
     rows = [
         {quantity: runs(found.figures.get((row.path, quantity), ())) for quantity in ROW_QUANTITIES}
         for row in ledger.rows

@@ -14,7 +14,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
-from xfcost.questions.report.sizes import TOTAL, CountedSizes, row_figures
+from xfcost.questions.report.sizes import TOTAL, SizeFigures, row_figures
 from xfcost.report.compare import cost_texts, exponent_text, growth_range, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.report.header import COUNTED_ONLY, header
@@ -33,7 +33,7 @@ class PageSizes(NamedTuple):
     """The place of the (first) system's own N."""
     common: bool
     """Do all systems have that N, in the page's figures?"""
-    systems: tuple[CountedSizes, ...]
+    systems: tuple[SizeFigures, ...]
     of: str
     """The part of the work that they are of: `of one forward pass`."""
 
@@ -153,7 +153,7 @@ def system_view(content: PageContent, place: int) -> dict[str, Any]:
     }
 
 
-def _forms(sizes: PageSizes, found: CountedSizes) -> Iterator[dict[str, str]]:
+def _forms(sizes: PageSizes, found: SizeFigures) -> Iterator[dict[str, str]]:
     """The closed forms of the totals that hold at the page's own N, in letters, and where they hold."""
     for quantity, word in TOTAL_WORDS.items():
         if (form := found.forms.get(quantity)) is not None:
