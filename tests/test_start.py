@@ -29,7 +29,19 @@ from xfcost.torch_models.running.recorder import Recorder
 
 # What a fresh process imports: counting needs none of the heavy libraries, and importing xfcost none at all ───────────
 
-HEAVY = ("torch", "fvcore", "numpy", "pandas", "sympy", "matplotlib", "transformers", "psutil", "joblib", "distributed")
+HEAVY = (
+    "torch",
+    "fvcore",
+    "numpy",
+    "pandas",
+    "sympy",
+    "matplotlib",
+    "transformers",
+    "psutil",
+    "joblib",
+    "distributed",
+    "pydantic",
+)
 
 _PAGE = os.path.join(tempfile.gettempdir(), "xfcost-imports-report.html")
 COUNTING = [

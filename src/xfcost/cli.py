@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import typer
@@ -76,7 +77,35 @@ QUESTIONS: Final = {
 }
 
 
-class _Command(TyperCommand):
+class _Words:
+    """Coerces the values of a parameter as typer does, but words and paths without pydantic.
+
+    To import that takes a third of a short command. Releases of typer without it don't ask.
+    """
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value of a parameter: None, a word, or the words of one that takes several."""
+        kind = param.type_descriptor.annotation
+        if value is None:
+            return () if param.multiple or param.nargs != 1 else None
+        if kind in (str, Path):
+            return kind(value)
+        if kind == list[str]:
+            return [*value]
+        vars(param)["_runtime_param"] = None  # typer makes its own
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+class _ReadsWords:
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters, `--help` among them."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            vars(one)["_runtime_param"] = _Words()
+        return found
+
+
+class _Command(_ReadsWords, TyperCommand):
     def __init__(self, *given: Any, **more: Any) -> None:
         """Values without a name of their own are called as click does: releases of typer differ in this."""
         super().__init__(*given, **more)
@@ -141,7 +170,7 @@ class _Command(TyperCommand):
                 formatter.write_dl(records, col_max=_MOST_OPTION)
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(_ReadsWords, TyperGroup):
     """A group that imports a command's module when the command is run."""
 
     def make_context(self, *given: Any, **more: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.counting.sweep import PIXELS, TOKENS, SizeAxis
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.quantities import whole
+
+if TYPE_CHECKING:
+    from xfcost.counting.sweep import SizeAxis
 
 DEFAULT_RANGE: Final = "49:12544"
 DEFAULT_SIZES: Final = "224:1024"
@@ -23,6 +25,8 @@ def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tu
     Raises:
         UsageError: both are given, or the range is none.
     """
+    from xfcost.counting.sweep import PIXELS, TOKENS
+
     if sizes is None:
         return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, option, MOST_TOKENS, DEFAULT_RANGE)
     if tokens is not None:

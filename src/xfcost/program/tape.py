@@ -87,7 +87,7 @@ class Tape(Operations):
         self.rows: dict[str, Operation] = {}
         self.prefix = ""
         """Of the paths of rows: the component's own."""
-        self.record = Record[TapeCall]()
+        self.record: Record[TapeCall] = Record()
         """Of what costs something; of memory, where that is asked for."""
         self._frees = self.follows_memory and not gradients
         self._now: _RunningLeaf | None = None
@@ -642,7 +642,8 @@ class Tape(Operations):
 
 def _made_of(origins: Iterable[Origin | None]) -> set[Origin | None]:
     """All that these are made of, and they themselves; and None, of constants."""
-    left, found = [*origins], set[Origin | None]([None])
+    left = [*origins]
+    found: set[Origin | None] = {None}
     while left:
         origin = left.pop()
         if origin is not None and origin not in found:
