@@ -194,11 +194,15 @@ def _all_pairs(
         return None if counted is None else counted[1]
 
     sized = [one.system.has_tokens if one.axis is TOKENS else one.system.has_images for one in systems]
-    found = (
-        search(lambda which, x, pair=pair: costs(pair[which], x), line(*pair), (names[pair[0]], names[pair[1]]))  # type: ignore[misc]
-        for pair in pairs(len(systems))
-        if all(sized[one] for one in pair)
-    )
+    found = []
+    for pair in pairs(len(systems)):
+        if all(sized[one] for one in pair):
+            on = line(*pair)
+            for one in pair:
+                systems[one].prepare(map(on.sizes.value, on.points.numbers()))
+            found.append(
+                search(lambda which, x, pair=pair: costs(pair[which], x), on, (names[pair[0]], names[pair[1]]))  # type: ignore[misc]
+            )
     searches = tuple(one for one in found if one is not None)
     return Crossovers(tuple(one for found in searches for one in found.crossovers()), searches)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from xfcost import __version__
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import CroppingNote, Mixer, PaddingNote, SubLayer, single_token
+from xfcost.formulas.component import CroppingNote, Mixer, PaddingNote, Place, SubLayer, single_token
 from xfcost.formulas.letters import lettered, order
 from xfcost.formulas.letters import orders as orders_of
 from xfcost.ledger.accounts import Traffic, WeightsRead
@@ -25,6 +26,7 @@ from xfcost.ledger.quantization import checkpoint_warnings
 from xfcost.ledger.units import BYTES_PER_ELEMENT, Number
 from xfcost.program.residual import component_rows
 from xfcost.program.tape import without_work
+from xfcost.program.together import keep_rows
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
@@ -139,6 +141,21 @@ def part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     if labelled.idle and mode == "decode":
         return (without_work(row) for row in component_rows(component, place, residual))
     return component_rows(component, place, residual, decodes=mode == "decode")
+
+
+def keep_rows_of(architectures: Iterable[Architecture]) -> None:
+    """Keep the rows of the parts of several architectures: those that differ in their sizes alone run together."""
+    groups: dict[Any, dict[Place, None]] = {}
+    for architecture in architectures:
+        for labelled in architecture.parts():
+            component, place, residual = labelled.part.component, labelled.part.place, labelled.part.residual
+            decodes = architecture.mode == "decode" and not labelled.idle
+            axes = len(place.grid.sides), None if place.memory is None else len(place.memory.sides)
+            alike = msgspec.structs.replace(place, grid=Grid(()), memory=None)
+            with suppress(TypeError):  # a component without a hash
+                groups.setdefault((component, residual, decodes, axes, alike), {})[place] = None
+    for (component, residual, decodes, *_), places in groups.items():
+        keep_rows(component, [*places], residual, decodes=decodes)
 
 
 def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | None) -> Operation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +34,8 @@ QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
 """Name of a figure (as in the CSV) -> its value of a ledger."""
 
 
+# Sizes whose components are counted together: enough to gain, few enough for what is kept.
+_TOGETHER: Final = 32
 # The lower bound of the time, which needs devices.
 LEAST_SECONDS: Final = "least_seconds"
 
@@ -128,12 +131,24 @@ class SizedSystem(msgspec.Struct, frozen=True):
         """The ledgers at the sizes that it can have, and the errors at the others."""
         ledgers: dict[int, Ledger] = {}
         errors: dict[int, XfcostError] = {}
-        for x in xs:
-            try:
-                ledgers[x] = self.system.ledger(self.axis.run(self.run, x))
-            except XfcostError as error:
-                errors[x] = error
+        left = iter(xs)
+        while some := [*islice(left, _TOGETHER)]:
+            self.prepare(some)
+            for x in some:
+                try:
+                    ledgers[x] = self.system.ledger(self.axis.run(self.run, x))
+                except XfcostError as error:
+                    errors[x] = error
         return ledgers, errors
+
+    def prepare(self, xs: Iterable[int]) -> None:
+        """Let the system do at once what is quicker so for these sizes, which are counted next."""
+        runs = []
+        for run in (self.axis.run(self.run, x) for x in xs):
+            with suppress(XfcostError):
+                if self.system.input_key(run) not in self.counted:
+                    runs.append(run)
+        self.system.prepare(runs)
 
     def first_possible(self, xs: Iterable[int]) -> tuple[int | None, XfcostError | None]:
         """The first of `xs` that it can have; else why it can't have the first of all. A spec is not counted for it."""

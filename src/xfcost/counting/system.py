@@ -97,6 +97,9 @@ class System(Protocol):
     def points(self) -> int:
         """At how many points a line of a plot is counted."""
 
+    def prepare(self, runs: Iterable[Run]) -> None:
+        """Do what is quicker for all these runs at once than for one after the other: they are counted next."""
+
     def ledger(self, run: Run) -> Ledger:
         """Its rows, counted, without orders."""
 

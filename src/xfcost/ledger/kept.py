@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+_NONE: Final[Any] = object()
 
 
 class Kept(Generic[Arguments, Answer]):
@@ -17,11 +17,20 @@ class Kept(Generic[Arguments, Answer]):
     """
 
     def __init__(self, function: Callable[Arguments, Answer], most: int = 2**12) -> None:
-        self._function, self._kept = function, lru_cache(maxsize=most)(function)
-        self.cache_clear = self._kept.cache_clear
+        self.function, self._most = function, most
+        self.answers: dict[Any, Answer] = {}
+        self.cache_clear = self.answers.clear
 
-    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+    def __call__(self, *args: Arguments.args, **_: Arguments.kwargs) -> Answer:
         try:
-            return self._kept(*args, **kwargs)  # type: ignore[arg-type]
+            found = self.answers.get(args, _NONE)
         except TypeError:
-            return self._function(*args, **kwargs)
+            return self.function(*args)  # type: ignore[call-arg]
+        return self.keep(self.function(*args), *args) if found is _NONE else found  # type: ignore[call-arg]
+
+    def keep(self, answer: Answer, *args: Arguments.args, **_: Arguments.kwargs) -> Answer:
+        """Keep the answer to `args`; beyond `most` the one that was kept first goes."""
+        if len(self.answers) >= self._most:
+            del self.answers[next(iter(self.answers))]
+        self.answers[args] = answer
+        return answer

@@ -217,8 +217,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
 
     def is_full(self, grid: Grid) -> bool:
         """Is the sequence too short for random blocks, so that attention is full?"""
-        n = grid.total
-        return isinstance(n, int) and n <= (5 + 2 * self.random_blocks) * self.block
+        return bool(grid.total <= (5 + 2 * self.random_blocks) * self.block)
 
     def drawn(self, blocks: int, block: int) -> list[int]:
         """The random blocks of `block`, one of u = `blocks`: r of those that it does not read anyway, in O(r).

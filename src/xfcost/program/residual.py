@@ -87,10 +87,11 @@ def component_rows(
     """
     sizes = (place.dim, *place.grid.sides, *(place.memory.sides if place.memory else ()))
     plain = all(type(size) is int for size in sizes)  # letters are equal to the numbers that they stand for
-    return (kept_rows if plain else _rows)(component, place, residual, decodes)
+    return (kept_rows if plain else rows_of)(component, place, residual, decodes)
 
 
-def _rows(component: Component, place: Place, residual: Joining | None, decodes: bool) -> tuple[Operation, ...]:
+def rows_of(component: Component, place: Place, residual: Joining | None, decodes: bool) -> tuple[Operation, ...]:
+    """The rows of a run of the program."""
     if decodes:
         component.check_decodes(place)
         place = single_token(place) if component.token_wise else place
@@ -104,7 +105,7 @@ def _rows(component: Component, place: Place, residual: Joining | None, decodes:
     return tape.rows_with_costs(y)
 
 
-kept_rows = Kept(_rows)
+kept_rows = Kept(rows_of)
 
 
 class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):

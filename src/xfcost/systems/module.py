@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from fractions import Fraction
 from functools import cached_property, partial
@@ -262,6 +262,9 @@ class ModuleSystem:
     def points(self) -> int:
         """Fewer where no polynomial fits, and each is counted."""
         return _POINTS if all(counts.evaluated for counts in self._counts.values()) else _COUNTED_POINTS
+
+    def prepare(self, runs: Iterable[Run]) -> None:
+        """Its counts are polynomials, or runs."""
 
     def ledger(self, run: Run) -> Ledger:
         """Counted, or evaluated from polynomials through its counts.

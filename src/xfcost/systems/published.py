@@ -209,6 +209,9 @@ class PublishedSystem:
 
     # ── as a system ──
 
+    def prepare(self, runs: Iterable[Run]) -> None:
+        """Its counts are stored."""
+
     def ledger(self, run: Run) -> Ledger:
         tokens = self._tokens(run)
         ledger = self._at(tokens).stored_as(weights_of(run, self.weights)[0], cache_of(run, self.weights))

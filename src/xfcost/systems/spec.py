@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.distributed import with_training_plan
-from xfcost.counting.forward import count, curve_costs, with_rebuilt_note
+from xfcost.counting.forward import count, curve_costs, keep_rows_of, with_rebuilt_note
 from xfcost.counting.system import AccountOptions, Grown, System, first_scores, without_steps
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -43,6 +43,7 @@ class SpecSystem(msgspec.Struct, frozen=True):
     config: ClassVar[None] = None
     letters: ClassVar[None] = None
     remakes_keys: ClassVar[bool] = False
+    _placed: dict[Run, Architecture] = msgspec.field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -64,13 +65,24 @@ class SpecSystem(msgspec.Struct, frozen=True):
         """Enough to show the steps that padded windows make."""
         return 97
 
+    def prepare(self, runs: Iterable[Run]) -> None:
+        """Count their components together."""
+        self._placed.clear()
+        for run in runs:
+            with suppress(XfcostError):
+                self._placed[run] = place(self.loaded, run)
+        keep_rows_of(self._placed.values())
+
+    def _place(self, run: Run) -> Architecture:
+        return self._placed.pop(run, None) or place(self.loaded, run)
+
     def ledger(self, run: Run) -> Ledger:
         """The closed form."""
-        return count(place(self.loaded, run), orders=False)
+        return count(self._place(run), orders=False)
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         """N and the sums over the rows."""
-        architecture = place(self.loaded, run)
+        architecture = self._place(run)
         return int(architecture.grid.tokens), curve_costs(architecture)
 
     def input_key(self, run: Run) -> Hashable:

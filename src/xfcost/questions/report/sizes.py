@@ -64,8 +64,8 @@ def counted_sizes(system: System, run: Run, tokens: Sequence[int], own: Ledger, 
     steps = system.time_steps() if system.axes(run) > 1 else 0
     sized, of_spec = SizedSystem(system, run), system.loaded is not None
     # counting some modules takes too long; their costs say so
-    possible = ([n] if of_spec or sized.costs(n) else [] for n in tokens)
-    counted = [_figures(next(iter(sized.ledgers(sizes)[0].values()), None), own) for sizes in possible]
+    ledgers, _ = sized.ledgers(n for n in tokens if of_spec or sized.costs(n))
+    counted = [_figures(ledgers.get(n), own) for n in tokens]
     keys = dict.fromkeys(key for found in counted for key in found or ())
     figures = {key: [_value(key, found) for found in counted] for key in keys}
     return SizeFigures(steps, figures, dict(_closed_forms(system, run, tokens, steps, figures, place)))
