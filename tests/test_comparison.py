@@ -224,6 +224,8 @@ class Text:
     def input_key(self, run: Run) -> object:
         return run.tokens
 
+    def prepare(self, _runs: object) -> None: ...
+
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         (n,) = run.tokens or (0,)
         return n, {"macs": self.cost(n)}

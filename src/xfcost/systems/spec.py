@@ -43,7 +43,7 @@ class SpecSystem(msgspec.Struct, frozen=True):
     config: ClassVar[None] = None
     letters: ClassVar[None] = None
     remakes_keys: ClassVar[bool] = False
-    _placed: dict[Run, Architecture] = msgspec.field(default_factory=dict)
+    _prepared: list[tuple[Run, Architecture]] = msgspec.field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -67,14 +67,15 @@ class SpecSystem(msgspec.Struct, frozen=True):
 
     def prepare(self, runs: Iterable[Run]) -> None:
         """Count their components together."""
-        self._placed.clear()
+        self._prepared.clear()
         for run in runs:
             with suppress(XfcostError):
-                self._placed[run] = place(self.loaded, run)
-        keep_rows_of(self._placed.values())
+                self._prepared.append((run, place(self.loaded, run)))
+        keep_rows_of(architecture for _, architecture in self._prepared)
 
     def _place(self, run: Run) -> Architecture:
-        return self._placed.pop(run, None) or place(self.loaded, run)
+        found = next((architecture for prepared, architecture in self._prepared if prepared == run), None)
+        return found or place(self.loaded, run)
 
     def ledger(self, run: Run) -> Ledger:
         """The closed form."""
