@@ -172,7 +172,7 @@ def test_calibrated_steps_are_predicted_from_the_other_steps_and_from_forwards()
 
 
 def test_every_optimizer_is_calibrated():
-    from xfcost.formulas.conventions import OPTIMIZERS
+    from xfcost.formulas.optimizers import OPTIMIZERS
 
     assert {one.optimizer for one in TRAINED} == set(OPTIMIZERS)
     names = [name for name, _, _ in placed(TRAINED, "float32")]

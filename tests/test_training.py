@@ -22,7 +22,7 @@ from strategies import as_yaml
 from xfcost.api.runs import make_plan
 from xfcost.counting.forward import count
 from xfcost.counting.training import with_training
-from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_backward

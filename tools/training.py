@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import xfcost
-from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.units import HOUR
 from xfcost.report.training import scientific
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, ParamSpec, TypedDict, TypeVar, get_arg
 import msgspec
 
 from xfcost.api import option_readers as read
+from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
 from xfcost.ledger.metadata import Lane
@@ -253,7 +254,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "adamw (the default), sgd, momentum, adafactor or lion.",
             "NAME",
-            words=("adamw", "sgd", "momentum", "adafactor", "lion"),
+            words=tuple(OPTIMIZERS),
         ),
     ]
     tokens: Annotated[

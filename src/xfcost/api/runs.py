@@ -21,7 +21,7 @@ from xfcost.api.options import (
     read_option,
     single_share,
 )
-from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.execution import WITH_CACHE

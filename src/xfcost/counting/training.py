@@ -16,7 +16,7 @@ import msgspec
 from xfcost.counting.distributed import check_mesh, loss_logits_bytes, recomputed_macs, step_batch
 from xfcost.counting.model_record import training_record
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
+from xfcost.formulas.optimizers import OPTIMIZERS, STATE_BYTES
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from xfcost.counting.distributed import SHARED_OUT, recomputed_scores
-from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import AtUtilisation, TrainingPlan, TrainingStep, WholeRun

@@ -22,7 +22,7 @@ from xfcost.counting.fitted import closed_form as with_closed_form
 from xfcost.counting.fitted import with_form_of_module
 from xfcost.counting.generation import TOKEN_IDS, of_encoder
 from xfcost.counting.training import TrainedParameters, training_step, with_run, with_saved_activations
-from xfcost.formulas.conventions import STATE_BYTES
+from xfcost.formulas.optimizers import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
 from xfcost.ledger.execution import CACHED, Mode
