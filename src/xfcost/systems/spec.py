@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -15,6 +15,7 @@ from xfcost.counting.forward import count, curve_costs, with_rebuilt_note
 from xfcost.counting.system import AccountOptions, Grown, System, first_scores, without_steps
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.files import Say
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 # Doublings of a spec's own input in search of one without padding.
 _MOST_DOUBLINGS: Final = 12
-
-Say = Callable[[str], None]
 
 
 class SpecSystem(msgspec.Struct, frozen=True):

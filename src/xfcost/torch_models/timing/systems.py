@@ -17,6 +17,7 @@ import torch
 from xfcost.counting.decoding import operands_of_steps
 from xfcost.counting.model_record import forward_record
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.files import Say
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
@@ -110,9 +111,6 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
     return torch.no_grad()(partial(torch.compile(live.model) if compile_ else live.model, *live.inputs))
-
-
-Say = Callable[[str], None]
 
 
 class OnDevice(Protocol):
