@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.distributed import with_training_plan
@@ -35,13 +33,14 @@ if TYPE_CHECKING:
 _MOST_DOUBLINGS: Final = 12
 
 
-class SpecSystem(msgspec.Struct, frozen=True):
+class SpecSystem(System):
     """A spec."""
 
+    __slots__ = ("loaded",)
     loaded: Loaded
-    config: ClassVar[None] = None
-    letters: ClassVar[None] = None
-    remakes_keys: ClassVar[bool] = False
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
 
     @property
     def name(self) -> str:
@@ -57,11 +56,6 @@ class SpecSystem(msgspec.Struct, frozen=True):
     def has_images(self) -> bool:
         """Is its input an image, no side folded into the width?"""
         return takes_images(self.loaded)
-
-    @property
-    def points(self) -> int:
-        """Enough to show the steps that padded windows make."""
-        return 97
 
     def ledger(self, run: Run) -> Ledger:
         """The closed form."""
@@ -79,10 +73,6 @@ class SpecSystem(msgspec.Struct, frozen=True):
     def axes(self, run: Run) -> int:
         """The axes of the first stage's grid, or of its feature maps."""
         return len(place(self.loaded, run).grid.map_sides)
-
-    def token_step(self) -> int:
-        """A spec is asked for every N."""
-        return 1
 
     def time_steps(self) -> int:
         """Those of a video, or as many tokens as stand over one of the smallest of several feature maps."""
@@ -148,10 +138,6 @@ class SpecSystem(msgspec.Struct, frozen=True):
 
     def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
         """Nothing: every size is counted by itself."""
-
-    def remarks(self) -> Iterable[str]:
-        """None."""
-        return ()
 
     def reach(self, run: Run, token: Sequence[int] | None, say: Say) -> Reach:
         """Composed of what each operation reads."""
