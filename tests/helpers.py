@@ -39,6 +39,14 @@ def found_memory(need):
     return need.weights + need.cache + need.attention
 
 
+def least_macs(ledger):
+    """The MACs of all blocks that masks and patterns keep, rounded down for each row."""
+    from xfcost.ledger.least_work import kept_macs, kept_shares
+
+    shares = kept_shares(ledger.rows, ledger.metadata.batch)
+    return sum(row.times * kept_macs(row, shares) for row in ledger.rows)
+
+
 def words_of(*words):
     """The command line of `xfcost WORDS`."""
     return [sys.executable, "-m", "xfcost", *map(str, words)]

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import found_memory
+from helpers import found_memory, least_macs
 from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.least_work import least_macs, weight_bytes
+from xfcost.ledger.least_work import weight_bytes
 from xfcost.questions.find import search, selection
 from xfcost.questions.find.costs import Costs, model_costs
 from xfcost.questions.find.progress import SearchTime

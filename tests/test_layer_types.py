@@ -8,7 +8,7 @@ from torch import nn
 
 from helpers import table_of
 from modules import Call
-from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
+from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, layers_until_met
 from xfcost.questions.tables.answer import layer_types
 from xfcost.questions.tables.layers_text import document
 from xfcost.torch_models.accounts import longest_chain
@@ -56,6 +56,21 @@ def by_hand(title, sizes):
 @pytest.mark.parametrize("title", BY_TITLE)
 def test_paths_are_those_of_sets_composed_by_hand(title, sizes):
     assert layers_until_met(BY_TITLE[title], sizes) == by_hand(title, sizes)
+
+
+def closed_form(order, sizes):
+    """The path that the formulas of `layer_types.PATHS` give."""
+    if order == "O(1)":
+        return 1
+    if order == "O(n)":
+        return sizes.n
+    if order in {"O(n/k)", "O(n/r)"}:
+        width = sizes.k if order == "O(n/k)" else sizes.r
+        return -(-2 * (sizes.n - 1) // (width - 1))
+    layers, width = 0, 1
+    while width < sizes.n:
+        layers, width = layers + 1, width * sizes.k
+    return layers
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import xfcost
-from helpers import csv_of, report_text, xf
+from helpers import csv_of, least_macs, report_text, xf
 from xfcost.counting.devices import read_devices
 from xfcost.counting.forward import count
 from xfcost.counting.on_devices import largest_true, step_bound
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import DeviceError, UsageError
-from xfcost.ledger.least_work import extreme_weight_bytes, least_macs
+from xfcost.ledger.least_work import extreme_weight_bytes
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import PhaseBound, TimeBound
 from xfcost.spec.load import load, preset_names

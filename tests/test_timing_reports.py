@@ -30,7 +30,8 @@ from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.shared.private_torch import is_compiler_error
 from xfcost.torch_models.timing import systems
 from xfcost.torch_models.timing.devices import on_device
-from xfcost.torch_models.timing.systems import TimedSystem, timed_in_turns
+from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem, in_turns
+from xfcost.torch_models.timing.turns import REAL
 
 SMALL = ["stages.0.depth=2"]
 
@@ -201,12 +202,16 @@ def system(spec, **run):
 def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeypatch):
     said, both = [], [system("vit-ti32"), system("vit-ti32")]
     plan = TimingPlan(runs=1, threads=1)
-    ledgers = timed_in_turns(both, "cpu", plan, said.append)
+
+    def timed():
+        return in_turns([SystemOnDevice(one, "cpu", plan) for one in both], "cpu", plan, said.append, REAL)
+
+    ledgers = timed()
     assert [ledger.timing.in_turns for ledger in ledgers] == [True, True]
     room = max(bytes_to_run(ledger.timing.predicted_peak_bytes, "cpu") for ledger in ledgers)
     limit = Limit(room, "the test")
     monkeypatch.setattr(systems, "limit_on", lambda device: limit)
-    ledgers = timed_in_turns(both, "cpu", plan, said.append)
+    ledgers = timed()
     assert [ledger.timing.in_turns for ledger in ledgers] == [False, False]
     assert any("one after the other, not in turns" in text and "the test" in text for text in said)
 

@@ -121,11 +121,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     how = how._replace(probe=bool(given.get("probe")), check=how.trace is not False or bool(given.get("mixing")))
     system = open_one("analyze", spec, given, how.progress, counted=True)
     run = _checked(choosing.applied(own_run(system, given, named=named)), how)
-    return _with_roofs(system.account(run, how), how)
-
-
-def _with_roofs(ledger: Ledger, how: AccountOptions) -> Ledger:
-    """A timed ledger with the roofs of its machine."""
+    ledger = system.account(run, how)
     if ledger.timing is None:
         return ledger
     from xfcost.api.roofline import with_roofs

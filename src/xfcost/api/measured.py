@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from xfcost.ledger import units
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, any_of, shown
 from xfcost.ledger.execution import ONE_PASS
+from xfcost.ledger.files import Say
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Counted, Measurement, OfModule
 from xfcost.ledger.metadata import Metadata
@@ -30,8 +30,6 @@ from xfcost.systems.spec import SpecSystem
 _COUNTED: Final = AccountOptions(orders=False)
 # Points of a curve.
 _POINTS: Final = 33
-
-Say = Callable[[str], None]
 
 
 def measured_file(path: Path, choice: Choice, say: Say) -> MeasuredSeries:

@@ -31,9 +31,7 @@ From = Annotated[
         "(default: all); --device, --threads, --dtype, --batch, --attention, --mode, --N or --size choose rows.",
     ),
 ]
-Machine = Annotated[
-    str | None, typer.Option("--machine", metavar="HOST", help="With --from: use only the rows of this machine.")
-]
+Machine = Annotated[str | None, shared.option("--machine", "HOST", "With --from: use only the rows of this machine.")]
 
 METRICS_OF_FILES: Final = "with --from time (the default), mixing-time, memory or activations"
 

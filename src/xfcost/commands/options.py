@@ -140,11 +140,14 @@ def missing(context: typer.Context, absent: Sequence[Any]) -> UsageError:
     )
 
 
+def option(flag: str, value: str | None, text: str, panel: str | None = None, **more: Any) -> Any:
+    """An option of one command, whose help calls what it takes `value`; of None a flag."""
+    return typer.Option(flag, metavar=value, help=text, rich_help_panel=panel, **more)
+
+
 def choice_option(flag: str, words: Sequence[str], what: str = "") -> Any:
     """An option of the output that takes one of the `words`; its help lists them after `what`."""
-    return typer.Option(
-        flag, help=f"{what}{any_of(words)}.", rich_help_panel="Output", autocompletion=words_from(words)
-    )
+    return option(flag, None, f"{what}{any_of(words)}.", "Output", autocompletion=words_from(words))
 
 
 def output_option(text: str) -> Any:
@@ -159,19 +162,17 @@ _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
         None,
         Annotated[
             str | None,
-            typer.Option(
+            option(
                 "--columns",
-                metavar="NAME,…",
-                help="Columns of markdown and latex, by heading; the first column is always kept.",
-                rich_help_panel="Output",
+                "NAME,…",
+                "Columns of markdown and latex, by heading; the first column is always kept.",
+                "Output",
             ),
         ],
     ),
     "verbose": (
         False,
-        Annotated[
-            bool, typer.Option("--verbose", help="Show all figures, searches and notes.", rich_help_panel="Output")
-        ],
+        Annotated[bool, option("--verbose", None, "Show all figures, searches and notes.", "Output")],
     ),
     "output": (None, Annotated[Path | None, output_option("Write to this file; its extension sets the format.")]),
     "picture": (
@@ -188,10 +189,11 @@ _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
 }
 FindMixing = Annotated[
     bool,
-    typer.Option(
+    option(
         "--mixing/--no-mixing",
-        help="Find how each operation mixes tokens, by running the module at two small sizes.",
-        rich_help_panel="Torch modules",
+        None,
+        "Find how each operation mixes tokens, by running the module at two small sizes.",
+        "Torch modules",
     ),
 ]
 REPORT: Final = ("format_", "columns", "output", "force")

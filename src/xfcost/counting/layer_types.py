@@ -339,21 +339,6 @@ PATHS: Final = {
 }
 
 
-def closed_form(order: str, sizes: LayerSizes) -> int:
-    """The path that these formulas give."""
-    if order == "O(1)":
-        return 1
-    if order == "O(n)":
-        return sizes.n
-    if order in {"O(n/k)", "O(n/r)"}:
-        width = sizes.k if order == "O(n/k)" else sizes.r
-        return -(-2 * (sizes.n - 1) // (width - 1))
-    layers, width = 0, 1
-    while width < sizes.n:
-        layers, width = layers + 1, width * sizes.k
-    return layers
-
-
 def explanations(table: LayerTable) -> Iterator[tuple[str, str]]:
     """Layer types and text: why a derived order differs from the printed one, and the closed forms of the paths."""
     for line in table.lines:

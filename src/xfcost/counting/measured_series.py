@@ -363,7 +363,7 @@ def _in_lane(rows: Sequence[Measurement], lane: Lane | None, texts: list[str], f
             f"--lane {chosen_lane}: {file} has no row with lanes, which rows timed on a GPU have; leave --lane out"
         )
     if len(have) < len(timed):
-        texts.append(f"{_rows_text(len(timed) - len(have))} without lanes")
+        texts.append(f"{units.number_of(len(timed) - len(have), 'row')} without lanes")
     found = []
     for row in rows:
         if (timing := row.outcome.timing) is None:
@@ -393,7 +393,7 @@ def _kept_rows(
     """The rows that are kept; of the others a text."""
     others = [row for row in rows if not is_kept(row)]
     if others:
-        texts.append(f"{_rows_text(len(others))} of {_listed(others, read)}")
+        texts.append(f"{units.number_of(len(others), 'row')} of {_listed(others, read)}")
     return [row for row in rows if is_kept(row)]
 
 
@@ -408,13 +408,15 @@ def _on_axis(rows: Sequence[Measurement], axis: SizeAxis, texts: list[str], file
         if not known:
             raise UsageError(f"--N: {file} has no such row whose tokens are known; give --size LOW:HIGH")
         if len(known) < len(rows):
-            texts.append(f"{_rows_text(len(rows) - len(known))} of modules on images, whose tokens are not known")
+            texts.append(
+                f"{units.number_of(len(rows) - len(known), 'row')} of modules on images, whose tokens are not known"
+            )
         return known
     square = [row for row in rows if axis_of_rows([row]) is PIXELS]
     if not square:
         raise UsageError(f"--size: {file} has no such row of a square image; leave --size out, or give --N LOW:HIGH")
     if len(square) < len(rows):
-        texts.append(f"{_rows_text(len(rows) - len(square))} without the side of a square image")
+        texts.append(f"{units.number_of(len(rows) - len(square), 'row')} without the side of a square image")
     return square
 
 
@@ -429,12 +431,10 @@ def _in_span(
         given = f"{span[0]}:{span[1]}" if span[0] < span[1] else f"{span[0]}"
         raise UsageError(f"{axis.option} {given}: {file} has rows at {axis.word} = {_named([f'{x:,}' for x in xs])}")
     if len(inside) < len(rows):
-        texts.append(f"{_rows_text(len(rows) - len(inside))} outside {axis.word} = {span[0]:,} to {span[1]:,}")
+        texts.append(
+            f"{units.number_of(len(rows) - len(inside), 'row')} outside {axis.word} = {span[0]:,} to {span[1]:,}"
+        )
     return inside
-
-
-def _rows_text(number: int) -> str:
-    return f"{number:,} row{'s' if number > 1 else ''}"
 
 
 def _listed(rows: Sequence[Measurement], read: Callable[[Measurement], str]) -> str:

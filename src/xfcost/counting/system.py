@@ -15,6 +15,7 @@ from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.run import Run
+from xfcost.spec.targets import writes_text
 
 if TYPE_CHECKING:
     from xfcost.counting.reach.result import Reach
@@ -63,7 +64,10 @@ class Grown(msgspec.Struct, frozen=True):
 
 
 class System(Protocol):
-    """A system that can be counted at many inputs. Every method raises an XfcostError where it can't have that one."""
+    """A system that can be counted at many inputs. Every method raises an XfcostError where it can't have that one.
+
+    What is answered here is the answer of most systems; a spec, say, has another one.
+    """
 
     @property
     def name(self) -> str:
@@ -72,18 +76,22 @@ class System(Protocol):
     @property
     def loaded(self) -> Loaded | None:
         """Its spec; None of a module and of a published model."""
+        return None
 
     @property
     def config(self) -> str | None:
         """The path of the config of transformers that it is made of; None of a spec, and of modules without one."""
+        return None
 
     @property
     def letters(self) -> frozenset[str] | None:
         """The letters in the given inputs of a module that stand for sizes; None where no inputs are given."""
+        return None
 
     @property
     def remakes_keys(self) -> bool:
         """Does a decode step of its class make the keys and values of earlier tokens again?"""
+        return False
 
     @property
     def has_tokens(self) -> bool:
@@ -95,16 +103,21 @@ class System(Protocol):
 
     @property
     def points(self) -> int:
-        """At how many points a line of a plot is counted."""
+        """At how many points a line of a plot is counted: enough to show the steps that padded windows make."""
+        return 97
 
     def prepare(self, runs: Iterable[Run]) -> None:
-        """Do what is quicker for all these runs at once than for one after the other: they are counted next."""
+        """Do at once what is quicker so for these runs, which are counted next; most systems have nothing."""
+        return
 
     def ledger(self, run: Run) -> Ledger:
         """Its rows, counted, without orders."""
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
-        """N and the figures of `CURVES`."""
+        """N (0 where there is none), and the figures of `CURVES` that are known."""
+        ledger = self.ledger(run)
+        figures = {name: curve(ledger) for name, curve in CURVES.items()}
+        return ledger.metadata.grid_tokens, {name: one for name, one in figures.items() if one is not None}
 
     def input_key(self, run: Run) -> Hashable:
         """The same for all runs that give it the same input."""
@@ -114,21 +127,28 @@ class System(Protocol):
 
     def token_step(self) -> int:
         """What N of a plot's points is a multiple of, where it is no square."""
+        return 1
 
     def time_steps(self) -> int:
         """What N of a square grid is multiplied by."""
+        return 1
 
     def pixels(self, run: Run) -> int:
         """What the side of an image is a multiple of."""
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
-        """Score dot products of a head in the first block that has any: without special tokens, and with them."""
+        """Score dot products of a head in the first block that has any: without special tokens, and with them.
+
+        Which tokens of a module are special is not known.
+        """
+        return None, first_scores(ledger)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """Its growth from `ledger` to an input twice as long on every axis, or half as long; None if it has neither."""
 
     def kind(self, run: Run) -> Spec | bool:
-        """Its spec; of others: is it a language model?"""
+        """Its spec; of others: is it a language model, in the mode of the run?"""
+        return writes_text(self.config, run.mode)
 
     def positions_up_to(self, most: int, run: Run) -> int:
         """The positions of a language model, at most so many, of a spec to a power of two below; 0 of other systems."""
@@ -143,7 +163,7 @@ class System(Protocol):
         """What is timed on a device, in turns with other systems."""
 
     def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
-        """Count a module at the first of these runs that it can have; its other sizes are counted from there.
+        """Count a module at the first of these runs that it can have: its other sizes are counted from there.
 
         Raises:
             XfcostError: it can have none of them; the error is that of the first.
@@ -151,6 +171,7 @@ class System(Protocol):
 
     def remarks(self) -> Iterable[str]:
         """Notes on how a module is counted at other sizes."""
+        return ()
 
     def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
         """How far information travels in it."""

@@ -89,6 +89,21 @@ class GroupedQuery(Decoder, frozen=True, kw_only=True):
             | biases
         )
 
+    def drafted(
+        self, architecture: str, feed_forward: dict[str, Any], window: int | None = None, **biases: bool
+    ) -> Draft:  # fmt: skip
+        """Equal blocks of attention and `feed_forward`, with a note if the window is shorter than the context."""
+        theta, remarks = self.rope()
+        block = [self.attention(theta, **biases), feed_forward]
+        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
+        if window is None or window >= self.max_position_embeddings:
+            return draft
+        note = (
+            f"counts the dense matmul of transformers' eager code, where a mask applies the sliding window of {window} "
+            f"at N > {window}; kind sliding with window {window} instead of full counts gathered windows"
+        )
+        return draft._replace(keys={"notes": note, **draft.keys}, window=window)
+
 
 TASKS: Final = "CausalLM Model SequenceClassification TokenClassification QuestionAnswering"
 
@@ -106,11 +121,9 @@ class Llama(GroupedQuery, frozen=True, kw_only=True):
     mlp_bias: bool = False
 
     def draft(self, architecture: str) -> Draft:
-        theta, remarks = self.rope()
         biases = {} if self.attention_bias else {"projection_bias": False}
         feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size, bias=self.mlp_bias)
-        block = [self.attention(theta, **biases), feed_forward]
-        return self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
+        return self.drafted(architecture, feed_forward, **biases)
 
 
 class Mistral(GroupedQuery, frozen=True, kw_only=True):
@@ -125,11 +138,8 @@ class Mistral(GroupedQuery, frozen=True, kw_only=True):
     sliding_window: Length | None = 4096
 
     def draft(self, architecture: str) -> Draft:
-        theta, remarks = self.rope()
         feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        block = [self.attention(theta, projection_bias=False), feed_forward]
-        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
-        return with_window_note(draft, self.sliding_window, self.max_position_embeddings)
+        return self.drafted(architecture, feed_forward, self.sliding_window, projection_bias=False)
 
 
 class Qwen2(GroupedQuery, frozen=True, kw_only=True):
@@ -160,24 +170,9 @@ class Qwen2(GroupedQuery, frozen=True, kw_only=True):
                 raise ComponentError("layer_types", f"expected {' or '.join(known)}, got {word!r}")
 
     def draft(self, architecture: str) -> Draft:
-        theta, remarks = self.rope()
         feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        block = [self.attention(theta, output_bias=False), feed_forward]
-        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
-        return with_window_note(
-            draft, self.sliding_window if self.use_sliding_window else None, self.max_position_embeddings
-        )
-
-
-def with_window_note(draft: Draft, window: int | None, length: int) -> Draft:
-    """`draft`, with a note if the window is shorter than the context."""
-    if window is None or window >= length:
-        return draft
-    note = (
-        f"counts the dense matmul of transformers' eager code, where a mask applies the sliding window of {window} at "
-        f"N > {window}; kind sliding with window {window} instead of full counts gathered windows"
-    )
-    return draft._replace(keys={"notes": note, **draft.keys}, window=window)
+        window = self.sliding_window if self.use_sliding_window else None
+        return self.drafted(architecture, feed_forward, window, output_bias=False)
 
 
 # Layers before the first one with experts.
@@ -206,7 +201,6 @@ class Mixtral(GroupedQuery, frozen=True, kw_only=True):
         check_active_experts(self.num_experts_per_tok, "num_local_experts", self.num_local_experts)
 
     def draft(self, architecture: str) -> Draft:
-        theta, remarks = self.rope()
         moe = {
             "kind": "moe",
             "experts": self.num_local_experts,
@@ -214,9 +208,7 @@ class Mixtral(GroupedQuery, frozen=True, kw_only=True):
             "router": "softmax",
             "expert": gated("hidden_act", self.hidden_act, self.intermediate_size),
         }
-        block = [self.attention(theta, projection_bias=False), moe]
-        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
-        return with_window_note(draft, self.sliding_window, self.max_position_embeddings)
+        return self.drafted(architecture, moe, self.sliding_window, projection_bias=False)
 
 
 class Deepseek(Decoder, frozen=True, kw_only=True):

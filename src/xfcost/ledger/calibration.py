@@ -273,37 +273,21 @@ def training_steps(calibration: Calibration) -> TrainingSteps:
     return calibration.training
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a place where no calibration can be kept, before one is measured.
+def write_calibration(path: Path, calibration: Calibration | None) -> None:
+    """Write the file whole, or not at all; None before one is measured, to refuse a place where none can be kept.
 
     Raises:
         OutputError: the folder can't be written.
     """
-    part = _part_of(path)
+    part = path.with_name(f"{path.name}.{os.getpid()}")  # takes the file's place when it is whole
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.touch()
-        part.unlink()
-    except OSError as error:
-        raise OutputError(f"{printable(str(path), 200)} can't be written: {error.strerror or error}") from None
-
-
-def _part_of(path: Path) -> Path:
-    """What is written first, and takes the file's place when it is whole."""
-    return path.with_name(f"{path.name}.{os.getpid()}")
-
-
-def write_calibration(path: Path, calibration: Calibration) -> None:
-    """Write the file whole, or not at all.
-
-    Raises:
-        OutputError: the folder can't be written.
-    """
-    part = _part_of(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=1))
-        part.replace(path)
+        if calibration is None:
+            part.touch()
+            part.unlink()
+        else:
+            part.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=1))
+            part.replace(path)
     except OSError as error:
         with suppress(OSError):
             part.unlink()

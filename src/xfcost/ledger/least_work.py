@@ -18,17 +18,12 @@ if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
 
 
-def least_macs(ledger: Ledger) -> int:
-    """MACs of all blocks; of attention with a mask or pattern only those of the pairs that it keeps.
-
-    Products are counted as they are defined: Winograd's and Strassen's algorithms multiply less.
-    """
-    shares = kept_shares(ledger.rows, ledger.metadata.batch)
-    return sum(row.times * kept_macs(row, shares) for row in ledger.rows)
-
-
 def least_of(ledger: Ledger, macs: Callable[[Operation], int]) -> int:
-    """The same part of other `macs` of a row, of all its blocks: of both passes of a training step, say."""
+    """The `macs` of all rows; of attention with a mask or pattern only those of the pairs that it keeps.
+
+    Those of a row are of all its blocks: of both passes of a training step, say. Products are counted as they are
+    defined: Winograd's and Strassen's algorithms multiply less.
+    """
     shares = kept_shares(ledger.rows, ledger.metadata.batch)
     return sum(int(macs(row) * _kept_share(row, shares)) for row in ledger.rows)
 

@@ -20,10 +20,8 @@ from xfcost.ledger.visible import json_visible
 if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
 
-View = Literal["operation", "block", "stage", "mixing"]
-"""What rows can be grouped by."""
 AnyView = Literal["operation", "block", "stage", "mixing", "module"]
-"""And the tree of modules."""
+"""What rows can be grouped by, and the tree of modules."""
 Sort = Literal["macs", "seconds", "params", "memory"]
 """What rows and groups can be sorted by."""
 

@@ -271,7 +271,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def forward(self, t: Operations, state: Tensor, keys: Tensor, memory: Tensor, place: Place) -> Tensor:
         """States (B, T, H), keys (B, M, K), memory (B, M, E) -> contexts (B, T, E); facts are those of all steps."""
-        m = _memory_tokens(place)
+        m: Number = 0 if place.memory is None else place.memory.total
         pairs = (1 if t.decodes else place.grid.total) * m
         static: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m}
         mixing = static | {"content_dependent": True}
@@ -368,10 +368,6 @@ def sum_of_three(t: Functions, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
 def larger_of_two(t: Functions, x: Tensor) -> Tensor:
     """The maximum of each pair of adjacent units: (B, N, 2·L) -> (B, N, L)."""
     return x.unflatten(-1, (-1, 2)).amax(-1)
-
-
-def _memory_tokens(place: Place) -> Number:
-    return 0 if place.memory is None else place.memory.total
 
 
 Start = Literal["zeros", "encoder", "backwards", "mean"]

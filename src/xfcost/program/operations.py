@@ -5,8 +5,8 @@ A leaf is a named operation of a mechanism: one row of the ledger, one small mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from xfcost.formulas.component import ActKind, Component, NormKind, Place
 from xfcost.ledger.tensors import Type
@@ -30,89 +30,11 @@ from xfcost.program.symbolic import Shape, Tensor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from xfcost.program.tape import Tape
 
-class Functions(Protocol):
-    """What the function of a leaf may call beside methods of tensors, in torch's words."""
 
-    def cat(self, tensors: Sequence[Tensor], dim: int) -> Tensor: ...
-    def normalize(self, x: Tensor) -> Tensor:
-        """x / max(‖x‖, ε) along the last axis."""
-
-    def pad_sides(self, x: Tensor, sides: Sequence[Number]) -> Tensor:
-        """Zeros around the last axes, as torch.nn.functional.pad has them."""
-
-    def zeros(self, *shape: Number, like: Tensor) -> Tensor: ...
-    def ones(self, *shape: Number, like: Tensor) -> Tensor: ...
-    def pad(
-        self, x: Tensor, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0, value: float = 0.0
-    ) -> Tensor:  # fmt: skip
-        """Zeros, or another value, before and after, along an axis, or along each of several."""
-
-    def repeat_interleave(self, x: Tensor, repeats: int, dim: int) -> Tensor: ...
-    def arange(self, count: Number, like: Tensor) -> Tensor:
-        """0 to `count` - 1, on the device of `like`."""
-
-    def steps(self, count: Number) -> Iterable[int]:
-        """The numbers of the steps of a loop."""
-
-    def eq(self, x: Tensor, y: Tensor | float) -> Tensor: ...
-    def is_half(self, x: Tensor) -> bool:
-        """Has x the narrow range of float16?"""
-
-    def least(self, x: Tensor) -> float:
-        """The least number of the type of x."""
-
-    def later(self, x: Tensor, past: Number = 0) -> Tensor:
-        """Where keys come after their query, of scores (…, N, M): (N, M); the first `past` keys come before all."""
-
-    def grid_sample(self, x: Tensor, points: Tensor) -> Tensor:
-        """x (B, C, *sides) at points (B, N, P, axes) from -1 to 1, bilinear, zeros beyond borders: -> (B, C, N, P)."""
-
-    def where(self, condition: Tensor, x: Tensor, y: Tensor) -> Tensor: ...
-    def pooled(self, x: Tensor, size: Number, form: str) -> Tensor:
-        """The `mean` or the `max` of every `size` neighbours, of fewer at the end: (…, N) -> (…, ⌈N/size⌉)."""
-
-    def take_rows(self, table: Tensor, index: Tensor) -> Tensor:
-        """Rows of (R, D) by their numbers (…): (…, D)."""
-
-    def embedding(self, numbers: Tensor, table: Tensor) -> Tensor:
-        """The same as torch's embeddings do it: (…), (R, D) -> (…, D)."""
-
-    def linear_map(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D')."""
-
-    def solved(self, system: Tensor, x: Tensor) -> Tensor:
-        """y of Ly = x, L lower triangular with ones on its diagonal, which are not read: (…, N, N), (…, N, M)."""
-
-    def rfft(self, x: Tensor, n: Number, dim: int) -> Tensor:
-        """The spectrum of real numbers along an axis, zero-padded to n: n/2 + 1 complex numbers."""
-
-    def irfft(self, x: Tensor, n: Number, dim: int, *, like: Tensor) -> Tensor:
-        """n real numbers of a spectrum, in the type of `like`."""
-
-    def elu(self, x: Tensor) -> Tensor: ...
-    def silu(self, x: Tensor) -> Tensor: ...
-    def softplus(self, x: Tensor) -> Tensor: ...
-    def layer_norm(self, x: Tensor) -> Tensor:
-        """The layer norm of the last axis, without weights."""
-
-    def rms_norm(self, x: Tensor, weight: Tensor | None, epsilon: float) -> Tensor:
-        """The RMS norm of the last axis."""
-
-    def filled(self, like: Tensor, shape: Shape, value: float) -> Tensor:
-        """A constant tensor, of the type of `like`."""
-
-    def loop(self, name: str, *args: Any) -> Any:
-        """A loop over the tokens (`loops.py`), which torch runs as one operation."""
-
-    def scan(
-        self, step: Callable[..., tuple[Tensor, ...]], parts: Sequence[Tensor], states: Sequence[Tensor], *others: Any,
-        reverse: bool = False,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
-        """step(t, *states, *parts of a token, *others) -> (y, *states), from token to token: all y, the last states.
-
-        y may be several outputs, a tuple.
-        """
+Functions: TypeAlias = "Tape"
+"""What the function of a leaf may call beside methods of tensors, in torch's words: what `torch_models` answers too."""
 
 
 class Operations:

@@ -260,6 +260,7 @@ class Tape(Operations):
         return self.call(f"aten::{work}", (x,), shape, type_=type_)
 
     def arange(self, count: Number, like: Symbolic) -> Symbolic:
+        """0 to `count` - 1, on the device of `like`."""
         return self._tensor((count,), self.storage(count, "int64"), learns=False, once=True)
 
     def eq(self, x: Symbolic, y: Symbolic | float) -> Symbolic:
@@ -267,12 +268,15 @@ class Tape(Operations):
         return self.call("aten::eq", (x, y), shape, type_="bool")
 
     def is_half(self, x: Symbolic) -> bool:
+        """Has x the narrow range of float16?"""
         return False
 
     def least(self, x: Symbolic) -> float:
+        """The least number of the type of x."""
         return float("-inf")
 
     def grid_sample(self, x: Symbolic, points: Symbolic) -> Symbolic:
+        """x (B, C, *sides) at points (B, N, P, axes) from -1 to 1, bilinear, zeros beyond borders: -> (B, C, N, P)."""
         return self.save(self.call("aten::grid_sampler", (x, points), (*x.shape[:2], *points.shape[1:-1])), x, points)
 
     def where(self, condition: Symbolic, x: Symbolic, y: Symbolic) -> Symbolic:
@@ -281,22 +285,29 @@ class Tape(Operations):
         return result
 
     def pooled(self, x: Symbolic, size: Number, form: str) -> Symbolic:
+        """The `mean` or the `max` of every `size` neighbours, of fewer at the end: (…, N) -> (…, ⌈N/size⌉)."""
         shape = (*x.shape[:-1], ceil_div(x.shape[-1], size))
         y = self.call("aten::max_pool1d" if form == "max" else "aten::avg_pool1d", (x, (size,)), shape, like=x)
         self.save(y, x, *([self.made(shape, x, type_="int64")] if form == "max" else []))
         return y
 
     def later(self, x: Symbolic, past: Number = 0) -> Symbolic:
-        """A mask that every pass makes."""
+        """Where keys come after their query, of scores (…, N, M): (N, M); the first `past` keys come before all.
+
+        A mask that every pass makes.
+        """
         return self._tensor(x.shape[-2:], self.storage(prod(x.shape[-2:]), "bool"), learns=False, once=True)
 
     def take_rows(self, table: Symbolic, index: Symbolic) -> Symbolic:
+        """Rows of (R, D) by their numbers (…): (…, D)."""
         return self.save(self.call("aten::index", (table, index), (*index.shape, table.shape[-1])), index)
 
     def embedding(self, numbers: Symbolic, table: Symbolic) -> Symbolic:
+        """The same as torch's embeddings do it: (…), (R, D) -> (…, D)."""
         return self.save(self.call("aten::embedding", (table, numbers), (*numbers.shape, table.shape[-1])), numbers)
 
     def linear_map(self, x: Symbolic, weight: Symbolic, bias: Symbolic | None = None) -> Symbolic:
+        """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D')."""
         outputs, inputs = weight.shape
         self.note(weight_matrices=(WeightMatrix(inputs, outputs),))
         y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
@@ -305,7 +316,10 @@ class Tape(Operations):
         return y
 
     def solved(self, system: Symbolic, x: Symbolic) -> Symbolic:
-        """The gradient of x solves a system too, that of L is a product; what is solved is float32 or wider."""
+        """y of Ly = x, L lower triangular with ones on its diagonal, which are not read: (…, N, N), (…, N, M).
+
+        The gradient of x solves a system too, that of L is a product; what is solved is float32 or wider.
+        """
         half = self.element < _FLOAT32
         if half:
             system, x = (self.made(one.shape, one, type_="float32") for one in (system, x))
@@ -318,7 +332,10 @@ class Tape(Operations):
         return self.made(y.shape, y, like=y) if half else y
 
     def rfft(self, x: Symbolic, n: Number, dim: int) -> Symbolic:
-        """The numbers filled up with zeros are saved, in float32 or wider."""
+        """The spectrum of real numbers along an axis, zero-padded to n: n/2 + 1 complex numbers.
+
+        The numbers filled up with zeros are saved, in float32 or wider.
+        """
         axis = dim % x.ndim
         sizes = ((*x.shape[:axis], size, *x.shape[axis + 1 :]) for size in (n // 2 + 1, n))
         y = self.call("aten::fft_rfft", (x, n, dim), next(sizes), type_="complex")
@@ -326,6 +343,7 @@ class Tape(Operations):
         return y
 
     def irfft(self, x: Symbolic, n: Number, dim: int, *, like: Symbolic) -> Symbolic:
+        """n real numbers of a spectrum, in the type of `like`."""
         axis = dim % x.ndim
         return self.call("aten::fft_irfft", (x, n, dim), (*x.shape[:axis], n, *x.shape[axis + 1 :]))
 
@@ -334,13 +352,16 @@ class Tape(Operations):
     softplus = partialmethod(elementwise, "softplus")
 
     def layer_norm(self, x: Symbolic, *weights: Symbolic) -> Symbolic:
-        """x, mean and 1/σ of each vector are saved."""
+        """The layer norm of the last axis, in a function without weights; x, mean and 1/σ of each vector are saved."""
         y = self.call("aten::layer_norm", (x, *weights), x.shape)
         self.save(y, x, self.made((*x.shape[:-1], 2), x, type_="statistic"))
         return y
 
     def rms_norm(self, x: Symbolic, weight: Symbolic | None, epsilon: float = 0.0) -> Symbolic:
-        """x and 1/rms of each vector are saved, x in float32 or wider; and x/rms for the weight's gradient."""
+        """The RMS norm of the last axis.
+
+        x and 1/rms of each vector are saved, x in float32 or wider; and x/rms for the weight's gradient.
+        """
         y = self.call("aten::rms_norm", (x, weight), x.shape, like=x)
         wide = x if self.element >= _FLOAT32 else self.made(x.shape, x, type_="float32")
         normed = () if weight is None else (self.made(x.shape, x, type_="statistic"),)
@@ -376,12 +397,14 @@ class Tape(Operations):
         return self.call("aten::cat", tuple(tensors), shape, type_=type_)
 
     def normalize(self, x: Symbolic) -> Symbolic:
+        """x / max(‖x‖, ε) along the last axis."""
         lengths = self.call("aten::linalg_vector_norm", (x,), (*x.shape[:-1], 1))
         self.save(lengths, x, lengths)
         clamped = self.call("aten::clamp_min", (lengths,), lengths.shape)
         return self.elementwise("div", x, clamped)
 
     def pad_sides(self, x: Symbolic, sides: Sequence[Number]) -> Symbolic:
+        """Zeros around the last axes, as torch.nn.functional.pad has them."""
         more = [one + other for one, other in zip(sides[::2], sides[1::2], strict=True)][::-1]
         first = x.ndim - len(more)
         padded = (*x.shape[:first], *(size + n for size, n in zip(x.shape[first:], more, strict=True)))
@@ -390,6 +413,7 @@ class Tape(Operations):
     def pad(
         self, x: Symbolic, dim: int | tuple[int, ...], *, before: Number = 0, after: Number = 0, value: float = 0.0
     ) -> Symbolic:  # fmt: skip
+        """Zeros, or another value, before and after, along an axis, or along each of several."""
         axes = [axis % x.ndim for axis in (dim if isinstance(dim, tuple) else (dim,))]
         shape = [before + size + after if axis in axes else size for axis, size in enumerate(x.shape)]
         return self._padded(x, tuple(shape), before, after)
@@ -400,12 +424,16 @@ class Tape(Operations):
         return self.call("aten::constant_pad_nd", (x,), shape, type_=x.storage.type)
 
     def filled(self, like: Symbolic, shape: Shape, value: float) -> Symbolic:
+        """A constant tensor, of the type of `like`."""
         constant = self.made(shape, like)
         constant.learns = constant.raw = False
         return constant
 
     def loop(self, name: str, *args: Any) -> Any:
-        """A loop as one operation: its costs are those of the table; its steps show what autograd saves of them."""
+        """A loop over the tokens (`loops.py`), which torch runs as one operation.
+
+        Its costs are those of the table; its steps show what autograd saves of them.
+        """
         calls, facts, operation = self.record.calls, self.now.facts, f"xfcost::{name}"
         first, self.now.facts = len(calls), {}
         result = LOOPS[name](self, *args)
@@ -418,8 +446,12 @@ class Tape(Operations):
     def scan(
         self, step: Callable[..., tuple[Any, ...]], parts: Sequence[Symbolic], states: Sequence[Symbolic], *others: Any,
         reverse: bool = False,
-    ) -> tuple[Any, ...]:  # fmt: skip
-        """The first step, one that stands for those in the middle, and the last, behind which no state may be read."""
+    ) -> tuple[Symbolic, ...]:  # fmt: skip
+        """step(t, *states, *parts of a token, *others) -> (y, *states), from token to token: all y, the last states.
+
+        y may be several outputs, a tuple. Of the steps run the first, one that stands for those in the middle, and the
+        last, behind which no state may be read.
+        """
         count = parts[0].shape[1]
         here = [part.select(1, 0) for part in parts]
         y, *after = step(self, *states, *here, *others)
@@ -431,7 +463,8 @@ class Tape(Operations):
                 found.append(y)
         if not isinstance(y, tuple):
             return self._stacked(found, count), *after
-        return tuple(self._stacked(each, count) for each in zip(*found, strict=True)), *after
+        outputs: Any = tuple(self._stacked(each, count) for each in zip(*found, strict=True))
+        return outputs, *after
 
     def _stacked(self, found: Sequence[Symbolic], count: Number) -> Symbolic:
         """An output of all steps: (B, N, …)."""

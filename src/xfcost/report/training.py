@@ -104,7 +104,7 @@ def _run_answers(run: WholeRun) -> Iterator[TextLines]:
         shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
         model = " of model FLOPs, without recomputation," if run.recomputed_flops else ""
         days, advice = f", {days_text(run.days)}{shared}{model} on {speed_text(run)}", ""
-    text = f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}"
+    text = f"{scientific(run.flops)} FLOPs{again} in {units.number_of(run.steps, 'step')}{days}"
     yield TextLines([text], head=f"{units.count(run.tokens)} tokens: ", advice=advice)
     yield line(f"  {_beside_the_estimate(run)}")
 
@@ -221,11 +221,6 @@ def _signed(share: float) -> str:
     return f"{100 * share:+.{digits}f} %".replace("-", "−")
 
 
-def steps_text(steps: int) -> str:
-    """`1 step`, `954 steps`."""
-    return f"{steps:,} step" + "s" * (steps != 1)
-
-
 def device_days_text(each: Sequence[float]) -> str:
     """`252.4 device-days`, `15.1 to 21.6 device-hours`; below a minute `21.9 ms of one device`."""
     unit, name = _unit(max(each, default=0))
@@ -322,7 +317,7 @@ def _money(plan: TrainingPlan) -> str:
 def _lower_bound(plan: TrainingPlan, dtype: str) -> str:
     flops, steps = plan.least_step_flops, ""
     if plan.least_run_flops is not None:
-        flops, steps = plan.least_run_flops, f" in {steps_text(plan.steps or 0)}"
+        flops, steps = plan.least_run_flops, f" in {units.number_of(plan.steps or 0, 'step')}"
     kept = "of pairs that masks keep, " if plan.least_step_flops < plan.step_flops else ""
     unreached = ", which no run reaches" if plan.mesh.on.device.calibrated is None else ""
     return (

@@ -88,8 +88,11 @@ class BlockOrder:
         rounds_by_state: dict[State, int] = {}
         while len(rounds) < self.times and state not in rounds_by_state:
             rounds_by_state[state] = len(rounds)
-            mapped_round, state = self._map_once(state, step)
-            rounds.append(mapped_round)
+            items: list[int | BlockOrder] = []
+            for item in self.items:
+                mapped_item, state = step(item, state) if isinstance(item, int) else item.mapped(state, step)
+                items.append(mapped_item)
+            rounds.append(tuple(items))
         if len(rounds) == self.times:
             return _joined(rounds), state
         first = rounds_by_state[state]
@@ -98,15 +101,6 @@ class BlockOrder:
         repeated = BlockOrder(_joined(cycle).items, cycles)
         order = BlockOrder((*_joined(rounds[:first]).items, repeated, *_joined(cycle[:rest]).items))
         return order, list(rounds_by_state)[first + rest]
-
-    def _map_once(
-        self, state: State, step: Callable[[int, Any], tuple[int, Any]]
-    ) -> tuple[tuple[int | BlockOrder, ...], Any]:
-        items: list[int | BlockOrder] = []
-        for item in self.items:
-            mapped_item, state = step(item, state) if isinstance(item, int) else item.mapped(state, step)
-            items.append(mapped_item)
-        return tuple(items), state
 
 
 def _joined(rounds: list[tuple[int | BlockOrder, ...]]) -> BlockOrder:

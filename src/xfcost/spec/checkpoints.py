@@ -260,7 +260,9 @@ _STRATEGIES: Final[dict[str, Callable[[Fields], tuple[int | None, int | None]]]]
 
 
 def _compressed(fields: Fields) -> WeightFormat:
-    groups = [_compressed_group(one, fields) for one in fields["config_groups"].values()]
+    groups = [
+        msgspec.structs.replace(_scheme(one, fields), targets=_targets(one)) for one in fields["config_groups"].values()
+    ]
     if len({msgspec.structs.replace(one, targets=()) for one in groups}) == 1:
         all_linear = any(not one.targets for one in groups)
         targets = () if all_linear else tuple(name for one in groups for name in one.targets)
@@ -286,10 +288,6 @@ def _targets(group: Fields) -> tuple[str, ...]:
         raise _UnknownError(f"the class {printable(other[0], 60)} in the targets of its config_groups is not known")
     _check_patterns("config_groups", targets)
     return () if "Linear" in targets else tuple(targets)
-
-
-def _compressed_group(group: Fields, fields: Fields) -> WeightFormat:
-    return msgspec.structs.replace(_scheme(group, fields), targets=_targets(group))
 
 
 def _scheme(group: Fields, fields: Fields) -> WeightFormat:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,27 +15,23 @@ from xfcost.counting.fitted import CountedSizes
 from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
-from xfcost.counting.system import CURVES, AccountOptions, Grown, first_scores
+from xfcost.counting.system import AccountOptions, Grown, System
 from xfcost.ledger.errors import NoNumbersError, SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.parallelism import HeadSharing
-from xfcost.ledger.quantization import WeightFormat
-from xfcost.spec.grammar import Spec
 from xfcost.spec.run import Run, cache_of, weights_of
-from xfcost.spec.targets import writes_text
 from xfcost.systems.predictions import predictors
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
-from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, work_done
 from xfcost.torch_models.memory.shortage import memory_may_run_out
 from xfcost.torch_models.timing.turns import REAL, Meters
 
 if TYPE_CHECKING:
     from xfcost.counting.reach.result import Reach
+    from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -50,42 +46,7 @@ _COUNTED_POINTS: Final = 17
 _SLOW: Final = 2_000
 
 
-class AnyModule(Protocol):
-    """A module that can be counted at any lengths of its inputs."""
-
-    title: str
-
-    @property
-    def weights(self) -> WeightFormat | str | None:
-        """The format of its checkpoint's weights, or what is not known of that; None where it is not known."""
-
-    @property
-    def config(self) -> str | None:
-        """The path of the config that it is made of."""
-
-    @property
-    def letters(self) -> frozenset[str] | None:
-        """The letters in its given inputs; None where none are given."""
-
-    @property
-    def positions(self) -> int | None:
-        """The most tokens that it has positions for; None where it does not say."""
-
-    @property
-    def heads(self) -> HeadSharing | None:
-        """Its heads of attention; None where it does not say."""
-
-    def ledger(self, lengths: Lengths, how: How) -> Ledger:
-        """Its ledger on inputs of these lengths."""
-
-    def with_samples(self, samples: int) -> AnyModule:
-        """The same with another batch; a UsageError where its inputs are given."""
-
-    def on_cpu(self, lengths: Lengths) -> AbstractContextManager[Built]:
-        """The module with real numbers, with inputs of these lengths."""
-
-
-def counted(module: AnyModule, lengths: Lengths, how: How, new_tokens: int) -> Ledger:
+def counted(module: GivenModule | NamedModule, lengths: Lengths, how: How, new_tokens: int) -> Ledger:
     """The ledger of a module; in the mode `generate` that of its prompt and of the decode steps after it together."""
     if how.mode != "generate":
         return module.ledger(lengths, how)
@@ -97,7 +58,7 @@ def counted(module: AnyModule, lengths: Lengths, how: How, new_tokens: int) -> L
     return generated(module.ledger(lengths, how._replace(mode="prefill", closed_form=False)), new_tokens, at)
 
 
-class ModuleSystem:
+class ModuleSystem(System):
     """A module, its inputs of the N or the image size of a run.
 
     Args:
@@ -107,11 +68,8 @@ class ModuleSystem:
         meters: clocks of timed runs.
     """
 
-    loaded: Final = None
-    remakes_keys: Final = False
-
     def __init__(
-        self, module: AnyModule, *, patient: bool = False, work_done: Callable[[], int] = work_done,
+        self, module: GivenModule | NamedModule, *, patient: bool = False, work_done: Callable[[], int] = work_done,
         meters: Meters = REAL,
     ) -> None:  # fmt: skip
         self.module, self.patient, self._work_done, self._meters = module, patient, work_done, meters
@@ -197,10 +155,6 @@ class ModuleSystem:
             ledger=lambda taken: self._account(run, own._replace(taken=taken)),
         )  # fmt: skip
 
-    def kind(self, run: Run) -> Spec | bool:
-        """Is it a language model, in the mode of the run?"""
-        return writes_text(self.config, run.mode)
-
     def positions_up_to(self, most: int, run: Run) -> int:
         """Of a module that has positions."""
         return min(self.module.positions or 0, most)
@@ -263,9 +217,6 @@ class ModuleSystem:
         """Fewer where no polynomial fits, and each is counted."""
         return _POINTS if all(counts.evaluated for counts in self._counts.values()) else _COUNTED_POINTS
 
-    def prepare(self, runs: Iterable[Run]) -> None:
-        """Its counts are polynomials, or runs."""
-
     def ledger(self, run: Run) -> Ledger:
         """Counted, or evaluated from polynomials through its counts.
 
@@ -294,12 +245,10 @@ class ModuleSystem:
             raise UsageError(f"--size: the inputs of {self.name} have no letters H and W, as in --input 1x3xHxW")
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
-        """N (0 where there is none), and the figures that are known; a SizeError where counting takes too long."""
+        """As of other systems; a SizeError where counting takes too long."""
         if self._is_slow(self._counts.get("N" if run.size is None else "side")):
             raise SizeError(f"{self.name}: a run has {self._work:,} operations, and no polynomial fits its costs")
-        ledger = self.ledger(run)
-        figures = {name: curve(ledger) for name, curve in CURVES.items()}
-        return ledger.metadata.grid_tokens, {name: one for name, one in figures.items() if one is not None}
+        return super().costs(run)
 
     def input_key(self, run: Run) -> Hashable:
         return lengths_of(run)
@@ -316,16 +265,9 @@ class ModuleSystem:
     def token_step(self) -> int:
         return self._counts["N"].axis.grain
 
-    def time_steps(self) -> int:
-        return 1
-
     def pixels(self, run: Run) -> int:
         self._check_images()
         return self._counts["side"].axis.grain
-
-    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
-        """Of its first attention core; which tokens are special is not known."""
-        return None, first_scores(ledger)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,17 +18,15 @@ from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.recorded import RecordedCounts, filled, head_of, letters_at, with_fused_attention
-from xfcost.counting.system import CURVES, AccountOptions, Grown, first_scores
+from xfcost.counting.system import AccountOptions, Grown, System
 from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import TF32
 from xfcost.spec.checkpoints import positions_of_config, published_weights
-from xfcost.spec.grammar import Spec
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run, cache_of, weights_of
-from xfcost.spec.targets import writes_text
 
 if TYPE_CHECKING:
     from xfcost.counting.reach.result import Reach
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
 
 
-class PublishedSystem:
+class PublishedSystem(System):
     """A model of the list that has counts, with a batch, and in a mode; a system of a comparison or a plot.
 
     Args:
@@ -51,9 +49,6 @@ class PublishedSystem:
     """
 
     has_images: Final = False
-    points: Final = 97
-    loaded: Final = None
-    letters: Final = None
 
     def __init__(
         self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False,
@@ -209,29 +204,16 @@ class PublishedSystem:
 
     # ── as a system ──
 
-    def prepare(self, runs: Iterable[Run]) -> None:
-        """Its counts are stored."""
-
     def ledger(self, run: Run) -> Ledger:
         tokens = self._tokens(run)
         ledger = self._at(tokens).stored_as(weights_of(run, self.weights)[0], cache_of(run, self.weights))
         return ledger.at_positions(tokens, positions_of_config(self._own_config) if self.has_tokens else None)
-
-    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
-        found = {name: curve(self.ledger(run)) for name, curve in CURVES.items()}
-        return self._tokens(run), {name: one for name, one in found.items() if one is not None}
 
     def input_key(self, run: Run) -> Hashable:
         return self._tokens(run)
 
     def axes(self, run: Run) -> int:
         self._tokens(run)
-        return 1
-
-    def token_step(self) -> int:
-        return 1
-
-    def time_steps(self) -> int:
         return 1
 
     def pixels(self, run: Run) -> int:
@@ -246,10 +228,6 @@ class PublishedSystem:
             "by --input, on which its class runs"
         )
 
-    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
-        """Which tokens are special is not known."""
-        return None, first_scores(ledger)
-
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """To twice as many tokens, where it has so many; in the mode `generate` that of the prefill."""
         if not self.has_tokens:
@@ -261,10 +239,6 @@ class PublishedSystem:
             more = self._at(2 * self._tokens(run)).stored_as(*formats)
             return Grown(ledger, more, 2.0)
         return None
-
-    def kind(self, run: Run) -> Spec | bool:
-        """Is it a language model, in the mode of the run?"""
-        return writes_text(self.config, run.mode)
 
     def positions_up_to(self, most: int, run: Run) -> int:
         """Of a model without positions as many."""
@@ -280,10 +254,6 @@ class PublishedSystem:
     def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
         """Never: what is followed is its class, a module."""
         raise TypeError(f"{self.name}: stored counts do not run")
-
-    def remarks(self) -> Iterable[str]:
-        """None."""
-        return ()
 
 
 def published_system(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.distributed import with_training_plan
@@ -15,6 +13,7 @@ from xfcost.counting.forward import count, curve_costs, keep_rows_of, with_rebui
 from xfcost.counting.system import AccountOptions, Grown, System, first_scores, without_steps
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.files import Say
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
@@ -33,17 +32,16 @@ if TYPE_CHECKING:
 # Doublings of a spec's own input in search of one without padding.
 _MOST_DOUBLINGS: Final = 12
 
-Say = Callable[[str], None]
 
-
-class SpecSystem(msgspec.Struct, frozen=True):
+class SpecSystem(System):
     """A spec."""
 
+    __slots__ = ("_prepared", "loaded")
     loaded: Loaded
-    config: ClassVar[None] = None
-    letters: ClassVar[None] = None
-    remakes_keys: ClassVar[bool] = False
-    _prepared: list[tuple[Run, Architecture]] = msgspec.field(default_factory=list)
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self._prepared: list[tuple[Run, Architecture]] = []
 
     @property
     def name(self) -> str:
@@ -59,11 +57,6 @@ class SpecSystem(msgspec.Struct, frozen=True):
     def has_images(self) -> bool:
         """Is its input an image, no side folded into the width?"""
         return takes_images(self.loaded)
-
-    @property
-    def points(self) -> int:
-        """Enough to show the steps that padded windows make."""
-        return 97
 
     def prepare(self, runs: Iterable[Run]) -> None:
         """Count their components together."""
@@ -93,10 +86,6 @@ class SpecSystem(msgspec.Struct, frozen=True):
     def axes(self, run: Run) -> int:
         """The axes of the first stage's grid, or of its feature maps."""
         return len(place(self.loaded, run).grid.map_sides)
-
-    def token_step(self) -> int:
-        """A spec is asked for every N."""
-        return 1
 
     def time_steps(self) -> int:
         """Those of a video, or as many tokens as stand over one of the smallest of several feature maps."""
@@ -162,10 +151,6 @@ class SpecSystem(msgspec.Struct, frozen=True):
 
     def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
         """Nothing: every size is counted by itself."""
-
-    def remarks(self) -> Iterable[str]:
-        """None."""
-        return ()
 
     def reach(self, run: Run, token: Sequence[int] | None, say: Say) -> Reach:
         """Composed of what each operation reads."""

@@ -152,11 +152,11 @@ class SubLayerModel(nn.Module):
         # in a tuple, so that torch does not register the tables as parameters of the sub-layer
         self.shared_tables = tuple(maker.tables[name] for name in component.tables(place))
 
-    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Any:
+    def forward(self, x_BND: Any, memory_BMD: Tensor | None = None, onto_BND: Any = None) -> Any:
         memory = (memory_BMD,) if self.reads_memory else ()
         return in_residual(self.runner, *self.sublayer, x_BND, *memory, onto=onto_BND)
 
-    def branch(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Any:
+    def branch(self, x_BND: Any, memory_BMD: Tensor | None = None) -> Any:
         """The residual branch: f(norm(x)) or norm(f(x)), scaled."""
         memory = (memory_BMD,) if self.reads_memory else ()
         return branch(self.runner, *self.sublayer, x_BND, *memory)

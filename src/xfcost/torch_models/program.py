@@ -472,7 +472,7 @@ class ProgramModule(cache.Positioned):
         self.last_states: tuple[Sequence[Tensor], ...] = ()
         """The last state of each direction, where it `gives` that to the decoder."""
 
-    def forward(self, x: Tensor, *memory: Tensor) -> Any:
+    def forward(self, x: Any, *memory: Tensor) -> Any:
         if self.decodes and not memory:  # it finds what it reads of the encoder in a cache
             memory = (None,) * self.config.reads_memory  # type: ignore[assignment]
         return self.config.forward(self.runner, x, self.place, *memory)

@@ -152,9 +152,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return notebook.line(self, f"{self.name}: {number_of(len(self.steps), 'step')}")
 
-    def _repr_html_(self) -> str | None:
-        """The report, in a notebook."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
 
 # ── the result of steps, and of what the tokens have met after each of them ──

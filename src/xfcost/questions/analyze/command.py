@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, get_args
 
-import typer
-
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import AnalyzeOptions
 from xfcost.commands import options as shared
@@ -23,26 +21,13 @@ Spec = Annotated[
 ]
 By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows by ")]
 Depth = Annotated[
-    int | None,
-    typer.Option(
-        "--depth",
-        metavar="INT",
-        min=1,
-        help="With --by module: number of levels to show.",
-        rich_help_panel="Output",
-    ),
+    int | None, shared.option("--depth", "INT", "With --by module: number of levels to show.", "Output", min=1)
 ]
 SORTS: Final = get_args(Sort)
 SortBy = Annotated[str | None, shared.choice_option("--sort", SORTS, "List the largest rows of the model by ")]
 Top = Annotated[
     int | None,
-    typer.Option(
-        "--top",
-        metavar="INT",
-        min=1,
-        help="Number of rows that --sort lists; without --sort by macs.",
-        rich_help_panel="Output",
-    ),
+    shared.option("--top", "INT", "Number of rows that --sort lists; without --sort by macs.", "Output", min=1),
 ]
 
 

@@ -7,12 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from xfcost.api.options import read_option
-from xfcost.ledger.calibration import (
-    Calibration,
-    check_writable,
-    path_of,
-    write_calibration,
-)
+from xfcost.ledger.calibration import Calibration, path_of, write_calibration
 
 
 def calibrate(
@@ -38,7 +33,7 @@ def calibrate(
         from xfcost.torch_models.timing.devices import check_device, cores, products_in, threads_set
 
         check_device(device, dtype)
-        check_writable(path_of(device, threads or cores(), dtype))
+        write_calibration(path_of(device, threads or cores(), dtype), None)
         with threads_set(threads or cores()), products_in(dtype, device):
             found = calibrated(device, dtype, _steps(progress or (lambda text: None)))
     path = path_of(device, found.machine.threads, dtype)

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import typer
-
 from xfcost.api.options import EVERY
-from xfcost.commands.options import words_from
+from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
-_DEVICES: Final = words_from(EVERY["device"].words)
-_DTYPES: Final = words_from(EVERY["dtype"].words)
+_DEVICES: Final = shared.words_from(EVERY["device"].words)
+_DTYPES: Final = shared.words_from(EVERY["dtype"].words)
 
 
 def run(
     device: Annotated[
-        str, typer.Option("--device", help="Device to measure: cpu, cuda or mps.", autocompletion=_DEVICES)
+        str, shared.option("--device", None, "Device to measure: cpu, cuda or mps.", autocompletion=_DEVICES)
     ] = "cpu",
     dtype: Annotated[
-        str, typer.Option("--dtype", help="Dtype to measure: float32, tf32, bfloat16, …", autocompletion=_DTYPES)
+        str, shared.option("--dtype", None, "Dtype to measure: float32, tf32, bfloat16, …", autocompletion=_DTYPES)
     ] = "float32",
     threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="INT", help="Number of CPU threads (default: its physical cores)."),
+        int | None, shared.option("--threads", "INT", "Number of CPU threads (default: its physical cores).")
     ] = None,
 ) -> None:
     """Measure this machine for --predict.

@@ -37,11 +37,7 @@ Against = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="Path of the pyproject.toml (default: the nearest one in this folder or above).",
-    ),
+    shared.option("--config", "FILE", "Path of the pyproject.toml (default: the nearest one in this folder or above)."),
 ]
 
 

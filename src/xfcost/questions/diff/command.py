@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from xfcost.api.options import InputOptions, PredictOption, RunOptions, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
@@ -20,10 +18,10 @@ Before = Annotated[
 After = Annotated[str, shared.spec_argument("The later model, in one of the same forms.")]
 Sort = Annotated[
     str,
-    typer.Option(
+    shared.option(
         "--sort",
-        metavar="QUANTITY",
-        help="Sort changes by macs, flops, params, attention_bytes, cache_bytes, seconds or predicted_seconds.",
+        "QUANTITY",
+        "Sort changes by macs, flops, params, attention_bytes, cache_bytes, seconds or predicted_seconds.",
     ),
 ]
 

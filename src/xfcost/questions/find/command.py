@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from xfcost.api.options import (
     BatchOptions,
     BudgetOptions,
@@ -26,26 +24,20 @@ Specs = Annotated[
 ]
 Descending = Annotated[
     bool,
-    typer.Option(
-        "--descending", help="Sort from the largest to the smallest (default for params).", show_default=False,
-        rich_help_panel="Search",
+    shared.option(
+        "--descending", None, "Sort from the largest to the smallest (default for params).", "Search",
+        show_default=False,
     ),
 ]  # fmt: skip
 Ascending = Annotated[
     bool,
-    typer.Option(
-        "--ascending", help="Sort from the smallest to the largest (default for other keys).", rich_help_panel="Search"
-    ),
+    shared.option("--ascending", None, "Sort from the smallest to the largest (default for other keys).", "Search"),
 ]
-FrontOnly = Annotated[
-    bool, typer.Option("--front-only", help="List only the models on the Pareto front.", rich_help_panel="Search")
-]
+FrontOnly = Annotated[bool, shared.option("--front-only", None, "List only the models on the Pareto front.", "Search")]
 LeftOut = Annotated[
     bool,
-    typer.Option(
-        "--left-out",
-        help="Also list every model that does not fit the budgets, with all reasons.",
-        rich_help_panel="Search",
+    shared.option(
+        "--left-out", None, "Also list every model that does not fit the budgets, with all reasons.", "Search"
     ),
 ]
 

@@ -163,7 +163,22 @@ def find_in_ranges(
     for one in mapper(work, _chunks(total, sample)):
         part = merged(part, one, question)
         progress.done(part.searched, searched)
-    return _find_result(varied, part, run, question, weights)
+    on_front = {candidate.number for candidate in part.front}
+
+    def row(candidate: Candidate) -> FoundModel:
+        values = values_of(varied.variables, candidate.number)
+        return FoundModel(
+            name=" ".join(f"{key}={value_text(value)}" for key, value in values.items()),
+            values=tuple(values.values()),
+            figures=candidate.figures,
+            front=candidate.number in on_front,
+        )
+
+    return _result(
+        part, sorted(part.drawn, key=lambda one: one.number), question, run, row,
+        spec=", ".join(varied.names), keys=tuple(one.key for one in varied.variables), space=varied.size,
+        weights=weights,
+    )  # fmt: skip
 
 
 def _work(varied: Varied, run: Run, dtype: str, question: Question) -> tuple[FindWork, dict[str, WeightFormat]]:
@@ -219,27 +234,6 @@ def _chunks(total: int, sample: int | None) -> Iterator[Sequence[int]]:
     drawn = (draw.randrange(total) for _ in range(sample))
     while chunk := list(islice(drawn, _CHUNK)):
         yield chunk
-
-
-def _find_result(
-    varied: Varied, part: FindPart, run: Run, question: Question, weights: dict[str, WeightFormat]
-) -> FindResult:
-    on_front = {candidate.number for candidate in part.front}
-
-    def row(candidate: Candidate) -> FoundModel:
-        values = values_of(varied.variables, candidate.number)
-        return FoundModel(
-            name=" ".join(f"{key}={value_text(value)}" for key, value in values.items()),
-            values=tuple(values.values()),
-            figures=candidate.figures,
-            front=candidate.number in on_front,
-        )
-
-    return _result(
-        part, sorted(part.drawn, key=lambda one: one.number), question, run, row,
-        spec=", ".join(varied.names), keys=tuple(one.key for one in varied.variables), space=varied.size,
-        weights=weights,
-    )  # fmt: skip
 
 
 def _result(

@@ -21,19 +21,10 @@ from xfcost.ledger.errors import UsageError, shown
 from xfcost.report.messages import say
 
 Tokens = Annotated[
-    str | None,
-    typer.Option(
-        "--N", metavar="LOW:HIGH", help="Range of N, or one N. Image specs use square grids.", rich_help_panel="Size"
-    ),
+    str | None, shared.option("--N", "LOW:HIGH", "Range of N, or one N. Image specs use square grids.", "Size")
 ]
 Size = Annotated[
-    str | None,
-    typer.Option(
-        "--size",
-        metavar="LOW:HIGH",
-        help="Range of image sizes instead of N, as in 96:512.",
-        rich_help_panel="Size",
-    ),
+    str | None, shared.option("--size", "LOW:HIGH", "Range of image sizes instead of N, as in 96:512.", "Size")
 ]
 Save = Annotated[
     Path,

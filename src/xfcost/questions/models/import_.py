@@ -19,15 +19,10 @@ def run(
     config: Annotated[Path, typer.Argument(help="Path of a config.json of transformers.")],
     architecture: Annotated[
         str | None,
-        typer.Option(
-            "--architecture",
-            metavar="NAME",
-            help="Class to count instead of the config's own: BertForMaskedLM.",
-        ),
+        shared.option("--architecture", "NAME", "Class to count instead of the config's own: BertForMaskedLM."),
     ] = None,
     ignore: Annotated[
-        list[str] | None,
-        typer.Option("--ignore", metavar="FIELD", help="Ignore an unknown field of the config. Repeatable."),
+        list[str] | None, shared.option("--ignore", "FIELD", "Ignore an unknown field of the config. Repeatable.")
     ] = None,
     output: Annotated[
         Path | None, shared.output_option("Write the spec to this .yaml file instead of printing it.")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import typer
-
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
 
@@ -15,11 +13,13 @@ FORMATS: Final = ("table", "json", "csv", "markdown")
 
 def run(
     totals: Annotated[
-        bool, typer.Option("--totals", help="Also count each preset: parameters, MACs and tokens.")
+        bool, shared.option("--totals", None, "Also count each preset: parameters, MACs and tokens.")
     ] = False,
     models: Annotated[
         bool,
-        typer.Option("--models", help="List published models instead, with parameters and the source of each config."),
+        shared.option(
+            "--models", None, "List published models instead, with parameters and the source of each config."
+        ),
     ] = False,
     format_: Annotated[str | None, shared.choice_option("--format", FORMATS)] = None,
 ) -> None:

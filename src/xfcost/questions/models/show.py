@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from xfcost.commands import options as shared
 
 
 def run(
     spec: Annotated[str, shared.spec_argument("A preset, the path of a YAML file, or a published model.")],
     file: Annotated[
-        bool, typer.Option("--file", help="Print the file as written, and the files that it extends.")
+        bool, shared.option("--file", None, "Print the file as written, and the files that it extends.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Write out every default.")] = False,
+    full: Annotated[bool, shared.option("--full", None, "Write out every default.")] = False,
 ) -> None:
     """Print the YAML of a spec or the config.json of a model.
 

@@ -125,22 +125,18 @@ def plot(
     if metric == THROUGHPUT:
         found = _throughput(specs, N, given | {"size": size, "mark": mark}, say)
     else:
-        found = _scaling(specs, metric, Range(N, size, mark), given, say)
+        found = _scaling(specs, metric, (N, size, mark), given, say)
     if target is not None:
         content = found.content(form)
         write_whole(target, content.encode() if isinstance(content, str) else content, force=force)
     return found
 
 
-class Range(NamedTuple):
-    """What is swept over, as it is given."""
-
-    N: str | None
-    size: str | None
-    mark: str | None
-
-
-def _scaling(specs: Sequence[Any], metric: str, over: Range, given: dict[str, Any], say: Progress) -> Plot:
+def _scaling(
+    specs: Sequence[Any], metric: str, over: tuple[str | None, ...], given: dict[str, Any], say: Progress
+) -> Plot:  # fmt: skip
+    """A line per system over `over`: N, size and mark as they are given."""
+    N, size, mark = over
     device, predict = given["device"], given["predict"]
     for share in ("mfu", "mbu"):
         if given[share] is not None:
@@ -149,7 +145,7 @@ def _scaling(specs: Sequence[Any], metric: str, over: Range, given: dict[str, An
             )
     metric = _metric_on(metric, given["on"], device, predict=predict)
     _check_metric(metric, device, given["attention"], predict=predict)
-    axis, span = axis_of(over.N, over.size)
+    axis, span = axis_of(N, size)
     timing = _timing(metric, given)
     if metric == "scores":  # fused attention keeps none
         given["attention"] = "eager"
@@ -159,14 +155,14 @@ def _scaling(specs: Sequence[Any], metric: str, over: Range, given: dict[str, An
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
-    narrow, of_text = over.N is None and over.size is None, _context(systems, how)
+    narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
     images = any(one.has_images for one in systems)
-    at = marked(over.mark, axis, span) if over.mark is not None or images else None
+    at = marked(mark, axis, span) if mark is not None or images else None
     _start(systems, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"], say=say)
     sweeps = _sweeps(systems, how, axis, span, at, say, narrow=narrow)
     if narrow and at is not None:
-        at = marked(over.mark, axis, span_of(sweeps))
+        at = marked(mark, axis, span_of(sweeps))
     sweeps, live = _pointed(sweeps, how, metric, device, timing, say)
     lines = [_predicted(one, how, device or "cpu", timing, say) for one in sweeps] if predict else []
     chart = scaling_chart(sweeps, live, metric, mark=at, predicted=lines)

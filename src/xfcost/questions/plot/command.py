@@ -32,13 +32,7 @@ Tokens = Annotated[
     ),
 ]
 Size = Annotated[
-    str | None,
-    typer.Option(
-        "--size",
-        metavar="LOW:HIGH",
-        help="Range of image sizes instead of N, as in 224:1024.",
-        rich_help_panel="Size",
-    ),
+    str | None, shared.option("--size", "LOW:HIGH", "Range of image sizes instead of N, as in 224:1024.", "Size")
 ]
 Metric = Annotated[
     str,
@@ -51,11 +45,7 @@ Metric = Annotated[
 ]
 Mark = Annotated[
     str | None,
-    typer.Option(
-        "--mark",
-        metavar="INT",
-        help=f"Draw a dotted line at this N (default: {MARK} where a system takes images).",
-    ),
+    shared.option("--mark", "INT", f"Draw a dotted line at this N (default: {MARK} where a system takes images)."),
 ]
 Picture = Annotated[
     Path | None, shared.output_option("Write to this svg, png, pdf or csv file (default: SYSTEMS-METRIC.svg).")

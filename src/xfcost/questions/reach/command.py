@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from xfcost.api.options import InputOptions, SettingsOption, SizeOptions
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
 Token = Annotated[
     str | None,
-    typer.Option(
-        "--token",
-        metavar="PLACE",
-        help="Token whose maps are drawn: row,column in a grid, or one number (default: the middle).",
+    shared.option(
+        "--token", "PLACE", "Token whose maps are drawn: row,column in a grid, or one number (default: the middle)."
     ),
 ]
 

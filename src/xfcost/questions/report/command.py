@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from xfcost.api.axes import axis_of
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
@@ -19,12 +17,7 @@ Specs = Annotated[
 Page = Annotated[Path | None, shared.output_option("Write to this .html file (default: SYSTEMS-report.html).")]
 Range = Annotated[
     str | None,
-    typer.Option(
-        "--range",
-        metavar="LOW:HIGH",
-        help="Range of the page's slider for N (default: N/16 to 64·N).",
-        rich_help_panel="Size",
-    ),
+    shared.option("--range", "LOW:HIGH", "Range of the page's slider for N (default: N/16 to 64·N).", "Size"),
 ]
 
 

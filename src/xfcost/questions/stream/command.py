@@ -14,7 +14,7 @@ from xfcost.report.messages import say
 @shared.options(SizeOptions, "dtype", SettingsOption, *shared.DRAWING, **shared.OF_A_FORWARD)
 def run(
     spec: Annotated[str, shared.spec_argument("A preset, the path of a YAML file, or a config.json of transformers.")],
-    seed: Annotated[str, typer.Option("--seed", metavar="INT", help="Seed of the weights and the input.")] = "0",
+    seed: Annotated[str, shared.option("--seed", "INT", "Seed of the weights and the input.")] = "0",
     **given: Any,
 ) -> None:
     """Show the residual stream of the running model.

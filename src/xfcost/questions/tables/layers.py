@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from xfcost.commands import options as shared
 
 
 @shared.options(*shared.REPORT)
 def run(
-    N: Annotated[str, typer.Option("--N", metavar="N", help="Sequence length n.")],
-    d: Annotated[str, typer.Option("--d", metavar="D", help="Width d of each token.")],
-    k: Annotated[str, typer.Option("--k", metavar="K", help="Kernel size k of a convolution, odd.")] = "3",
+    N: Annotated[str, shared.option("--N", "N", "Sequence length n.")],
+    d: Annotated[str, shared.option("--d", "D", "Width d of each token.")],
+    k: Annotated[str, shared.option("--k", "K", "Kernel size k of a convolution, odd.")] = "3",
     r: Annotated[
-        str | None,
-        typer.Option("--r", metavar="R", help="Neighbourhood r of restricted self-attention, odd (default: about √n)."),
+        str | None, shared.option("--r", "R", "Neighbourhood r of restricted self-attention, odd (default: about √n).")
     ] = None,
     **given: Any,
 ) -> None:

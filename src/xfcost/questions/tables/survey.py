@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from xfcost.api.options import BatchOptions, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
 From = Annotated[
     Path | None,
-    typer.Option(
-        "--from",
-        metavar="FILE",
-        help="Add times relative to full attention, from rows saved by `xfcost measure --save`.",
+    shared.option(
+        "--from", "FILE", "Add times relative to full attention, from rows saved by `xfcost measure --save`."
     ),
 ]
 

@@ -236,7 +236,7 @@ def log_offsets(window: tuple[int, ...]) -> Tensor:
 def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
     """True for tokens of a rolled window from different regions of the grid: (G, 1, T, T), on the CPU."""
     with torch.device("cpu"):
-        region = torch.zeros(1, *padded, 1, dtype=torch.long)
+        region: Any = torch.zeros(1, *padded, 1, dtype=torch.long)
         for axis, (side, w, shift) in enumerate(zip(padded, window, shifts, strict=True)):
             along = torch.zeros(side, dtype=torch.long)
             if shift:
@@ -246,7 +246,7 @@ def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tupl
             shape[axis + 1] = side
             region = region * 3 + along.reshape(shape)
         counts = [side // w for side, w in zip(padded, window, strict=True)]
-        cut: Any = in_windows(region, counts, window)
+        cut = in_windows(region, counts, window)
         region_GT = cut[0, :, :, 0]
         return region_GT[:, None, :, None] != region_GT[:, None, None, :]
 

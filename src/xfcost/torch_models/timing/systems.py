@@ -17,6 +17,7 @@ import torch
 from xfcost.counting.decoding import operands_of_steps
 from xfcost.counting.model_record import forward_record
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.files import Say
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
@@ -35,7 +36,7 @@ from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.private_torch import no_compiler
-from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
+from xfcost.torch_models.timing.devices import Clock, on_device, waiting_clock
 from xfcost.torch_models.timing.kernels import RowSeconds, replayed
 from xfcost.torch_models.timing.rows import kernel_seconds, row_seconds, training_bytes
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
@@ -110,9 +111,6 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
     return torch.no_grad()(partial(torch.compile(live.model) if compile_ else live.model, *live.inputs))
-
-
-Say = Callable[[str], None]
 
 
 class OnDevice(Protocol):
@@ -203,14 +201,6 @@ class TimedSystem(NamedTuple):
         """The positions of the tokens of a generation's decode steps."""
         text = self.ledger.generation
         return range(text.prompt, text.prompt + text.new_tokens - 1) if text is not None else range(0)
-
-
-def timed_in_turns(
-    systems: Sequence[TimedSystem], device: str, plan: TimingPlan, say: Say, meters: Meters = REAL
-) -> list[Ledger]:
-    """The systems' ledgers with measured seconds, timed in turns; one after the other where not all fit at once."""
-    check_device(device)
-    return in_turns([SystemOnDevice(one, device, plan, meters) for one in systems], device, plan, say, meters)
 
 
 class SystemOnDevice:
