@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import places
 from modules import Call, counted_by_torch, noise
 from specs import counted
-from strategies import as_yaml, exact
+from strategies import exact, stack, stored
 from transformers_models import parameters
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
@@ -200,23 +200,11 @@ def test_decays_are_told_without_rounding() -> None:
     assert module.scan.decay_H.tolist() == [31 / 32, 63 / 64, 127 / 128]
 
 
-def spec_file(folder: Path, mixer: dict[str, Any], tokens: int, dim: int, depth: int) -> str:
-    spec = {
-        "name": "one mixer",
-        "input": {"kind": "tokens", "vocabulary": 11, "length": tokens},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": dim, "depth": depth, "block": [mixer]}],
-    }
-    file = folder / "spec.yaml"
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    return str(file)
-
-
 @pytest.mark.parametrize("tokens", [1, 4, 5])
 def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -> None:
     """Up to 4 tokens are one chunk of 4: zeros are read of it, and their queries alone learn."""
     chunked = {"kind": "retention", "heads": 2, "form": "chunkwise", "chunk": 4}
-    ledger = exact(analyze(spec_file(tmp_path, chunked, tokens, dim=8, depth=2), mode="train"))
+    ledger = exact(analyze(stored(stack(chunked, depth=2, length=tokens), tmp_path), mode="train"))
     rows = {row.operation: row for row in ledger.rows}
     (state, macs), (read, _) = ((rows[name].backward_macs, rows[name].macs) for name in ("state", "read"))
     assert (state, read) == ((0, macs) if tokens <= 4 else (2 * macs, 2 * macs))
@@ -273,7 +261,7 @@ def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
     # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
-    file = spec_file(tmp_path, {"kind": "kernel", "heads": 2, "causal": True}, 2**32, dim=48, depth=1)
+    file = stored(stack({"kind": "kernel", "heads": 2, "causal": True}, dim=48, length=2**32), tmp_path)
     assert analyze(file, trace=False).total("macs") > 0
     with pytest.raises(DeviceError, match=r"too large even on `meta` .*overflow"):
         analyze(file, trace=device is None, device=device)
