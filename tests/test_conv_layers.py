@@ -12,7 +12,7 @@ from compared import options_of
 from contract import example, joined, make
 from places import on, rows_of
 from references.layers import windows
-from strategies import both_accounts, counted_spec, exact, loaded, placed
+from strategies import both_accounts, counted_spec, exact, loaded, placed, stack
 from whole_probe import kind_of, probe
 from xfcost.formulas.component import Residual
 from xfcost.formulas.conv_kernel import ConvKernel, kernel_of
@@ -108,11 +108,8 @@ def test_what_no_input_gives_is_refused(case):
 
 
 def stem(entry, **more):
-    return {
-        "input": {"kind": "image", "size": 24},
-        "embed": [entry],
-        "stages": [{"dim": 6, "depth": 1, "block": [{"kind": "full", "heads": 2}], **more}],
-    }
+    stage = {"dim": 6, "depth": 1, "block": [{"kind": "full", "heads": 2}], **more}
+    return stack(input={"kind": "image", "size": 24}, embed=[entry], stages=[stage])
 
 
 def test_n_goes_back_through_a_stem(tmp_path):

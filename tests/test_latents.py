@@ -15,7 +15,7 @@ from cases.layers import POOLING_ATTENTION
 from contract import LargestTensor, example, make
 from places import at, on
 from specs import counted
-from strategies import exact, loaded
+from strategies import exact, loaded, stack
 from transformers_models import TheirWeights, compare, ours_of, parameters, transformers
 from whole_probe import probe
 from xfcost.counting.comparison import compared
@@ -138,8 +138,7 @@ def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path
 
 
 def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
-    stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
-    data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
+    data = stack({"kind": "full", "heads": 2}, dim=4, input={"kind": "vectors", "channels": 4}, embed=[], head=HEAD)
     architecture = place(loaded(data, tmp_path), Run())
     assert architecture.grid == Grid((512,))
     assert build(architecture).inputs[0].shape == (1, 512, 4)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import transformers_models as hf
 from modules import noise
 from places import at, total
-from strategies import both_accounts, exact, placed
+from strategies import both_accounts, exact, placed, stack
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
@@ -27,11 +27,8 @@ KINDS = ("low_rank", "nystrom", "compressed", "synthesizer")
 
 
 def model(*blocks, length=16, dim=12):
-    return {
-        "input": {"kind": "tokens", "vocabulary": 11, "length": length},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": dim, "blocks": [[{"kind": "low_rank", **block}] for block in blocks]}],
-    }
+    stage = {"dim": dim, "blocks": [[{"kind": "low_rank", **block}] for block in blocks]}
+    return stack(length=length, stages=[stage])
 
 
 def test_layerwise_sharing_is_one_table_in_the_model(tmp_path):

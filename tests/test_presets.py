@@ -247,13 +247,10 @@ PACKAGES = {
     ),
     # On 2048 vectors. Its W_O has a bias, which is not in the spec.
     "nystrom-attention 0.0.14, Nystromformer(dim=512, depth=6, heads=8, num_landmarks=256)": (
-        {
-            "input": {"kind": "vectors", "channels": D, "length": N},
-            "stages": [{"dim": D, "depth": LAYERS, "block": [
-                {"kind": "nystrom", "heads": 8, "landmarks": 256, "conv": 33, "projection_bias": False},
-                {"kind": "mlp"},
-            ]}],
-        },
+        stack(
+            {"kind": "nystrom", "heads": 8, "landmarks": 256, "conv": 33, "projection_bias": False}, {"kind": "mlp"},
+            dim=D, depth=LAYERS, input={"kind": "vectors", "channels": D, "length": N}, embed=[],
+        ),
         18_906_672 - LAYERS * D, 71_275_905_024,
     ),
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """Reversible residuals, and the Reformer that is made of them."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,9 @@ FULL = {"kind": "full", "heads": 3}
 MLP = {"kind": "mlp", "ratio": 2}
 
 
-def reversible_spec(
-    *, depth: int = 3, block: list[Any] | None = None, stage: dict[str, Any] | None = None, **residual: Any
-):
-    residual = {"form": "reversible"} | residual
-    stages = [{"dim": REVERSIBLE_DIM, "depth": depth, "block": block or [FULL, MLP]} | (stage or {})]
-    return stack(length=REVERSIBLE_TOKENS, residual=residual, stages=stages, head={"kind": "language_model"})
+def reversible_spec(*, depth: int = 3, block: Sequence[Any] = (FULL, MLP), **residual: Any):
+    over = {"residual": {"form": "reversible"} | residual, "head": {"kind": "language_model"}}
+    return stack(*block, dim=REVERSIBLE_DIM, depth=depth, length=REVERSIBLE_TOKENS, **over)
 
 
 def learning(architecture: Architecture, device: str = "cpu") -> BuiltModel:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import places
 from modules import counted_by_torch
 from specs import counted
-from strategies import placed
+from strategies import placed, stack
 from transformers_models import TheirWeights, compare, last_state, ours_of, scrambled, theirs_of, transformers
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
@@ -45,12 +45,8 @@ def funnel_spec(length: int, **options: Any) -> dict[str, Any]:
 
     stages: list[dict[str, Any]] = [{"dim": DIM, "depth": 2, "block": block()}]
     stages += [{"dim": DIM, "blocks": [block(stride=2, spacing=n), block(spacing=2 * n)]} for n in (1, 2)]
-    return {
-        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": length},
-        "embed": [{"kind": "token"}, {"kind": "norm"}],
-        "residual": {"place": "post"},
-        "stages": stages,
-    }
+    over = {"embed": [{"kind": "token"}, {"kind": "norm"}], "residual": {"place": "post"}, "stages": stages}
+    return stack(length=length, vocabulary=VOCABULARY, **over)
 
 
 def decoder(**options: Any) -> dict[str, Any]:
@@ -136,12 +132,8 @@ CONVOLUTION = {"kind": "conv", "size": 3, "stride": 2, "padding": 0, "act": "rel
 ENTRY_LAYER = [CONVOLUTION, CONVOLUTION, {"kind": "fold_axis"}, {"kind": "projection"}]
 
 
-def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
-    return {
-        "input": {"kind": "image", "size": [frames, mel], "channels": 1},
-        "embed": ENTRY_LAYER,
-        "stages": [{"dim": dim, "depth": 2, "block": BLOCK}],
-    }
+def encoder(frames: int) -> dict[str, Any]:
+    return stack(*BLOCK, depth=2, input={"kind": "image", "size": [frames, 20], "channels": 1}, embed=ENTRY_LAYER)
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 249, 1000, 4999])

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import contract
 import places
+from cases.base import Case
 from modules import Call, counted_by_torch, noise
 from specs import counted
 from strategies import exact, stack, stored
@@ -249,15 +251,6 @@ def test_it_runs_in_half_precision() -> None:
 # Kernel attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> ProgramModule:
-    """The torch_module in float64, with the weights (and random features) of `like`."""
-    torch.manual_seed(0)
-    module = ProgramModule(component, spot(n, dim=dim)).double().eval()
-    if like is not None:
-        module.load_state_dict(like.state_dict(), strict=False)
-    return module
-
-
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
     # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
@@ -285,10 +278,10 @@ def test_random_features_are_orthogonal_in_blocks_and_as_long_as_gaussians() -> 
 
 def test_random_features_are_a_buffer_that_is_drawn_anew_for_every_layer_and_by_torch_s_seed() -> None:
     component = Kernel(heads=2, features=RandomFeatures(count=12))
-    module = torch_module(component, 4)
+    module = contract.make(Case(component, spot(4)))
     assert "project.features_FK" in module.state_dict()
     assert not any("project" in name for name, _ in module.named_parameters())
-    assert torch.equal(module.project.features_FK, torch_module(component, 4).project.features_FK)
+    assert torch.equal(module.project.features_FK, contract.make(Case(component, spot(4))).project.features_FK)
     other = ProgramModule(component, spot(4)).double()
     assert not torch.equal(module.project.features_FK, other.project.features_FK)
     with torch.device("meta"):
@@ -314,7 +307,8 @@ def test_more_features_come_nearer_to_softmax_attention() -> None:
 
 
 def test_causal_features_stay_finite_where_keys_are_huge() -> None:
-    module = torch_module(Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64)), 12, dim=64).float()
+    component = Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64))
+    module = contract.make(Case(component, spot(12, dim=64))).float()
     assert module(1e3 * noise(1, 12, 64).float()).isfinite().all()
 
 

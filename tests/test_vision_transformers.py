@@ -152,17 +152,7 @@ def test_the_public_code_s_own_figure_to_the_unit(preset, figure):
 # DeiT's second token and second classifier, and positions that follow the resolution ──────────────────────────────────
 
 DEIT_CLASSES = 7
-BOTH = ["class_token", "distillation_token"]
-STEM_LAYERS: list[dict[str, Any]] = [{"kind": "class_token"}, {"kind": "distillation_token"}]
-
-
-def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
-    over = {
-        "input": {"kind": "image", "size": [16, 24]},
-        "embed": [{"kind": "patch", "size": 8}, *(stem_layers or STEM_LAYERS), {"kind": "position"}],
-        "head": {"kind": "classifier", "pool": pool, "classes": DEIT_CLASSES},
-    }
-    return stack({"kind": "full", "heads": 3}, {"kind": "mlp"}, dim=12, depth=2, **over)
+BOTH = ("class_token", "distillation_token")
 
 
 def copied_deit(theirs: nn.Module, ours: Any) -> None:
@@ -196,7 +186,12 @@ def figures_of(spec: Any) -> Any:
 
 
 def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
-    alone = placed(deit_spec(), tmp_path, extra_tokens=False)
+    over = {
+        "input": {"kind": "image", "size": [16, 24]},
+        "embed": [{"kind": kind} | ({"size": 8} if kind == "patch" else {}) for kind in ("patch", *BOTH, "position")],
+        "head": {"kind": "classifier", "pool": BOTH, "classes": DEIT_CLASSES},
+    }
+    alone = placed(stack({"kind": "mlp"}, dim=12, **over), tmp_path, extra_tokens=False)
     assert alone.grid == Grid((2, 3))
     assert alone.head.component.pool == "mean"
     figures = figures_of(load("deit-ti-distilled"))
