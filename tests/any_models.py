@@ -6,21 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strategies import as_yaml
+from strategies import as_yaml, stack
 
 WIDTH = 8
 
 
 def two_blocks(name: str, mixer: dict[str, Any]) -> str:
     """The text of a spec of two blocks, without positions."""
-    return as_yaml(
-        {
-            "name": name,
-            "input": {"kind": "vectors", "channels": WIDTH, "length": 16},
-            "embed": [],
-            "stages": [{"dim": WIDTH, "depth": 2, "block": [mixer, {"kind": "mlp", "ratio": 2}]}],
-        }
-    )
+    entry = {"kind": "vectors", "channels": WIDTH, "length": 16}
+    return as_yaml(stack(mixer, {"kind": "mlp", "ratio": 2}, dim=WIDTH, depth=2, name=name, input=entry, embed=[]))
 
 
 class Attention(nn.Module):

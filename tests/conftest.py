@@ -24,6 +24,9 @@ from xfcost.__main__ import OBJECTS
 if TYPE_CHECKING:
     from xfcost.ledger.runs_file import RunsFile
 
+# the modules of tools/ that tests import
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
+
 # as in a command; to collect tests makes as little garbage
 gc.set_threshold(OBJECTS)
 

@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+
 import in_process
 import preloaded
 
@@ -45,6 +47,18 @@ def least_macs(ledger):
 
     shares = kept_shares(ledger.rows, ledger.metadata.batch)
     return sum(row.times * kept_macs(row, shares) for row in ledger.rows)
+
+
+def totals(found):
+    """Quantity -> its total before and after, as `diff` has it."""
+    return {total.quantity: (total.before, total.after) for total in found.totals}
+
+
+def screen_of(found, width):
+    """The lines of a document on a terminal of that width."""
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(found.terminal(width))
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
 
 
 def words_of(*words):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from repositories import spec
 from xfcost.api.measuring.process import DescribedDevice
 from xfcost.ledger.measurements import Configuration, Counted, Header, Machine, MeasuredMemory, Measurement, RowOutcome
 from xfcost.ledger.metadata import Timing
@@ -42,22 +43,13 @@ def row(system: str = "A", N: int = 64, outcome: RowOutcome | None = None, **mor
     )
 
 
-# A token model without embedding: 16 tokens of width 8, or any other number.
-SPEC = """
-name: {name}
-input: {{kind: vectors, length: 16, channels: 8}}
-stages:
-  - {{dim: 8, depth: 1, pattern: [[{{kind: full, heads: 2}}, {{kind: mlp, ratio: 2}}]]}}
-"""
-
-
 def names(rows: Iterable[Measurement]) -> list[tuple[str, int]]:
     return [(one.configuration.system, one.configuration.N) for one in rows]
 
 
 def spec_file(folder: Path, name: str) -> Path:
     path = folder / f"{name}.yaml"
-    path.write_text(SPEC.format(name=name), encoding="utf-8")
+    path.write_text(spec(name, depth=1), encoding="utf-8")
     return path
 
 

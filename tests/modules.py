@@ -93,10 +93,13 @@ def as_module(function: Callable[..., Any]) -> nn.Module:
     return function if isinstance(function, nn.Module) else Call(function)
 
 
+def halves(shape: tuple[int, ...], device: str) -> Tensor:
+    return torch.empty(shape, device=device).fill_(0.5)
+
+
 def traced(function: Callable[..., Any], *shapes: tuple[int, ...], device: str = "cpu") -> Traced:
     """A trace on tensors of halves."""
-    inputs = tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes)
-    return trace(as_module(function).to(device), inputs)
+    return trace(as_module(function).to(device), tuple(halves(shape, device) for shape in shapes))
 
 
 def counted_by_torch(run: Callable[[], Any]) -> tuple[Any, int]:

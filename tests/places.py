@@ -10,7 +10,12 @@ from xfcost.program.residual import component_rows
 
 def at(*sides: int, special: int = 0, dim: int = 6, out_dim: int | None = None, **more: Any) -> Place:
     """A grid of these sides, and as wide behind it as before."""
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim, **more)
+    return on(Grid(sides, special), dim, out_dim, **more)
+
+
+def on(grid: Grid, dim: int = 6, out_dim: int | None = None, **more: Any) -> Place:
+    """The same of a grid."""
+    return Place(grid=grid, dim=dim, out_dim=out_dim or dim, **more)
 
 
 def rows_of(component: Component, place: Place) -> dict[str, Operation]:

@@ -12,34 +12,23 @@ def stage(*sublayers: str, dim: int = 16, depth: int = 1) -> str:
 
 
 MLP, FULL, CAUSAL = "{kind: mlp, ratio: 2}", "{kind: full, heads: 2}", "{kind: full, heads: 2, causal: true}"
+ATTENDS = f"{IMAGE}\n{stage(FULL, MLP)}"
+PRE, POST = ([("ΔA", place, 16), ("ΔF", place, 1)] for place in ("pre", "post"))
 
 # name -> (the spec; of each sub-layer of the first block: its Δ, how it joins, rows of Δ that change with one token)
 BLOCKS: dict[str, tuple[str, list[tuple[str, str, int]]]] = {
-    "pre-norm": (f"{IMAGE}\n{stage(FULL, MLP, depth=2)}", [("ΔA", "pre", 16), ("ΔF", "pre", 1)]),
-    "post-norm": (f"residual: {{place: post}}\n{IMAGE}\n{stage(FULL, MLP)}", [("ΔA", "post", 16), ("ΔF", "post", 1)]),
-    "post-norm of roots": (
-        f"residual: {{place: post, norm: rms_norm}}\n{IMAGE}\n{stage(FULL, MLP)}",
-        [("ΔA", "post", 16), ("ΔF", "post", 1)],
-    ),
-    "post-norm over all tokens": (
-        f"residual: {{place: post, norm: group_norm}}\n{IMAGE}\n{stage(FULL, MLP)}",
-        [("ΔA", "post", 16), ("ΔF", "post", 1)],
-    ),
-    "batch norm behind the sum": (
-        f"residual: {{place: post, norm: batch_norm}}\n{IMAGE}\n{stage(FULL, MLP)}",
-        [("ΔA", "post", 16), ("ΔF", "post", 1)],
-    ),
-    "sum without a norm": (
-        f"residual: {{place: post, norm: none}}\n{IMAGE}\n{stage(FULL, MLP)}", [("ΔA", "post", 16), ("ΔF", "post", 1)],
-    ),
+    "pre-norm": (f"{IMAGE}\n{stage(FULL, MLP, depth=2)}", PRE),
+    "post-norm": (f"residual: {{place: post}}\n{ATTENDS}", POST),
+    "post-norm of roots": (f"residual: {{place: post, norm: rms_norm}}\n{ATTENDS}", POST),
+    "post-norm over all tokens": (f"residual: {{place: post, norm: group_norm}}\n{ATTENDS}", POST),
+    "batch norm behind the sum": (f"residual: {{place: post, norm: batch_norm}}\n{ATTENDS}", POST),
+    "sum without a norm": (f"residual: {{place: post, norm: none}}\n{ATTENDS}", POST),
     "SwinV2": (
         f"residual: {{place: res_post}}\n{IMAGE}\n"
         + stage("{kind: window, size: 2, heads: 2, score: cosine, bias: log_cpb, key_bias: false}", MLP),
         [("ΔA", "res_post", 4), ("ΔF", "res_post", 1)],
     ),
-    "LayerScale": (
-        f"residual: {{layer_scale: 1.0e-5}}\n{IMAGE}\n{stage(FULL, MLP)}", [("ΔA", "pre", 16), ("ΔF", "pre", 1)],
-    ),
+    "LayerScale": (f"residual: {{layer_scale: 1.0e-5}}\n{ATTENDS}", PRE),
     "reversible": (
         f"residual: {{form: reversible}}\n{WORDS}\n" + stage(CAUSAL, MLP, depth=2),
         [("ΔA", "reversible", 12), ("ΔF", "reversible", 1)],
@@ -58,7 +47,7 @@ BLOCKS: dict[str, tuple[str, list[tuple[str, str, int]]]] = {
         [("ΔA", "pre", 12)],
     ),
     "no residual": (f"residual: none\n{WORDS}\n{stage('{kind: lstm}')}", [("", "none", 12)]),
-    "MLP-Mixer": (f"{IMAGE}\n{stage('{kind: token_mlp, hidden: 8}', MLP)}", [("ΔA", "pre", 16), ("ΔF", "pre", 1)]),
+    "MLP-Mixer": (f"{IMAGE}\n{stage('{kind: token_mlp, hidden: 8}', MLP)}", PRE),
     # 3×3 neighbours, and the norm over all tokens
     "PoolFormer": (
         f"residual: {{norm: group_norm}}\n{IMAGE}\n{stage('{kind: average_pool, size: 3}', MLP)}",

@@ -132,6 +132,8 @@ NETWORKS: dict[str, Network] = {
     "matmul": call(torch.matmul, (3, 4), (4, 5), macs=60, flops=120),
     # 2·6 pairs of matrices
     "matmul, broadcast": call(torch.matmul, (2, 1, 3, 4), (6, 4, 5), macs=2 * 6 * 60, flops=2 * 2 * 6 * 60),
+    # one matrix for every sample, as in MLP-Mixer and Linformer: B·N·N·D
+    "matmul, of one matrix": call(torch.matmul, (7, 7), (3, 7, 5), macs=735, flops=1470),
     "bmm": call(torch.bmm, (2, 3, 4), (2, 4, 5), macs=120, flops=240),
     "baddbmm": call(torch.baddbmm, (2, 3, 5), (2, 3, 4), (2, 4, 5), macs=120, flops=240 + 30),
     # two products added up, and the sum added to (3, 5)

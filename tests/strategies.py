@@ -19,6 +19,8 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 
 def place_for(component: SubLayer, grid: Grid, *, fused: bool = False, dim: int | None = None) -> Place:
@@ -111,11 +113,27 @@ def as_yaml(data: dict[str, Any]) -> str:
     return yaml.dump(data, Dumper=Plain, sort_keys=False, allow_unicode=True)
 
 
+def stack(
+    *block: Any, dim: int = 8, depth: int = 1, length: int = 8, vocabulary: int = 11, **more: Any
+) -> dict[str, Any]:
+    """A spec of one stage over token numbers, as plain data; `more` stands beside its keys or instead of them."""
+    return {
+        "name": "a spec of a test",
+        "input": {"kind": "tokens", "vocabulary": vocabulary, "length": length},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": dim, "depth": depth, "block": [*block]}],
+    } | more
+
+
+def stored(data: dict[str, Any], folder: Path, file: str = "spec.yaml") -> str:
+    """The path of a file that holds the spec."""
+    (folder / file).write_text(as_yaml({"name": "a spec of a test"} | data), encoding="utf-8")
+    return str(folder / file)
+
+
 def loaded(data: dict[str, Any], folder: Path) -> Loaded:
     """A spec that is given as plain data."""
-    file = folder / "spec.yaml"
-    file.write_text(as_yaml({"name": "a spec of a test"} | data), encoding="utf-8")
-    return load(str(file))
+    return load(stored(data, folder))
 
 
 def placed(data: dict[str, Any], folder: Path, **run: Any) -> Architecture:
@@ -126,6 +144,11 @@ def placed(data: dict[str, Any], folder: Path, **run: Any) -> Architecture:
 def counted_spec(data: dict[str, Any], folder: Path) -> Ledger:
     """The spec's counted account."""
     return count(placed(data, folder))
+
+
+def both_accounts(architecture: Architecture) -> Ledger:
+    """The counted account, beside the traced one."""
+    return reconciled(count(architecture), *build(architecture))
 
 
 def exact(ledger: Ledger) -> Ledger:

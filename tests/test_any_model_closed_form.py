@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
-from any_models import Attention
+from any_models import Attention, two_blocks
 from modules import Call, Module
 from polynomials import read
-from strategies import as_yaml
 from xfcost.counting.fitted import CountedSizes, closed_form
 from xfcost.counting.forward import count
 from xfcost.counting.system import AccountOptions
@@ -316,14 +315,6 @@ def test_presets_have_the_closed_forms_of_their_formulas(preset):
 
 # The ledgers of a module along N: counted at some sizes, evaluated from polynomials between them ──────────────────────
 
-BLOCK = [{"kind": "full", "heads": 2}, {"kind": "mlp", "ratio": 2}]
-TEXT = {
-    "name": "Text",
-    "input": {"kind": "vectors", "channels": 8, "length": 16},
-    "embed": [],
-    "stages": [{"dim": 8, "depth": 2, "block": BLOCK}],
-}
-
 
 def costs_at(ledger):
     return {name: ledger.total(name) or 0 for name in ("params", "macs", "flops", "moved")} | ledger.attention_memory()
@@ -332,7 +323,7 @@ def costs_at(ledger):
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_evaluated_ledgers_are_those_that_would_be_counted(tmp_path, attention):
     path = tmp_path / "text.yaml"
-    path.write_text(as_yaml(TEXT))
+    path.write_text(two_blocks("Text", {"kind": "full", "heads": 2}))
     loaded = load(str(path))
 
     def ledger_at(N):

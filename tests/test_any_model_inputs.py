@@ -350,9 +350,10 @@ def test_every_turn_of_a_loop_counts():
 LEFT_ALONE_X = torch.ones(4, 8)
 
 
+@pytest.mark.parametrize("options", [{}, {"mode": "train"}, {"device": "cpu", "runs": 1}], ids=str)
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("values", [False, True], ids=["on meta", "on real tensors"])
-def test_the_module_is_left_as_it_was(training, values):
+def test_the_module_is_left_as_it_was(training, values, options):
     model = Busy().train(training)
     called = []
     model.map.register_forward_hook(
@@ -360,7 +361,7 @@ def test_the_module_is_left_as_it_was(training, values):
     )
     model(LEFT_ALONE_X.clone()).sum().backward()
     before = state(model, LEFT_ALONE_X)
-    ledger = xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
+    ledger = xfcost.analyze(model, example_inputs=LEFT_ALONE_X, **options)
     assert ledger.module.tensors == ("real" if values else "meta")
     assert state(model, LEFT_ALONE_X) == before
     assert len(called) > 1  # the user's hooks ran with it

@@ -250,6 +250,17 @@ def position_encoded(self: Any, image: Tensor) -> Tensor:
 
 # Module, inputs; name, kind, reads and content-dependence of the rows that are not per-token.
 LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
+    "convolutions of (B, C, N)": (
+        nn.Sequential(nn.Conv1d(D, 6, 3, padding=1), nn.ReLU(), nn.ConvTranspose1d(6, D, 4, 2, 1)),
+        torch.randn(1, D, 40), [("0.convolution", "local", 3, False), ("2.convolution", "local", 2, False)],
+    ),
+    "convolutions of an image, and their mean": (
+        nn.Sequential(nn.Conv2d(3, 8, 4, 4), nn.Conv2d(8, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1)), IMAGE,
+        [("1.convolution", "local", 9, False)],
+    ),
+    "one tensor as queries, keys and values": (
+        heads(), (TOKENS, TOKENS, TOKENS), [*core("global", 64), ("mean", "global", 64, False)],  # a mean over heads
+    ),
     "a convolution along tokens after channel attention": (
         Module(channel_attention, qkv=nn.Linear(D, 3 * D, bias=False), along=nn.Conv1d(D, D, 5, padding=2)), TOKENS,
         [("bmm", "global", 64, True), ("bmm_2", "global", 64, True), ("along.convolution", "local", 5, False)],

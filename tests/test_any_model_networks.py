@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import xfcost
 from any_models import Takes, X
 from helpers import environment
-from modules import Call, torch_macs
+from modules import Call, halves, torch_macs
 from small_networks import NETWORKS
 from specs import architecture_of
 from transformers_models import parameters, transformers
@@ -33,15 +33,11 @@ from xfcost.torch_models.tracing.trace import trace
 HIDDEN = ("autograd function",)
 
 
-def example(shape, device):
-    return torch.empty(shape, device=device).fill_(0.5)
-
-
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_figure_is_the_one_worked_out_by_hand(name, device):
     network = NETWORKS[name]
-    inputs = tuple(example(shape, device) for shape in network.shapes)
+    inputs = tuple(halves(shape, device) for shape in network.shapes)
     given = {"example_inputs": inputs, "example_kwargs": network.keywords}
     ledger = xfcost.analyze(network.module().to(device), **given, trace=False, strict=True, mixing=False)
     assert {quantity: ledger.total(quantity) for quantity in network.expected} == network.expected
@@ -51,7 +47,7 @@ def test_every_figure_is_the_one_worked_out_by_hand(name, device):
 @pytest.mark.parametrize("name", [name for name, one in NETWORKS.items() if not one.keywords and name not in HIDDEN])
 def test_the_trace_has_the_same_figures(name, device):
     network = NETWORKS[name]
-    found = trace(network.module().to(device), tuple(example(shape, device) for shape in network.shapes))
+    found = trace(network.module().to(device), tuple(halves(shape, device) for shape in network.shapes))
     assert found.unsupported == {}
     expected = {quantity: network.expected.get(quantity) for quantity in ("macs", "flops", "params")}
     assert {quantity: value and getattr(found, quantity) for quantity, value in expected.items()} == expected
@@ -63,7 +59,7 @@ def test_inference_mode_hides_nothing(name):
     inner = network.module()
     hidden = Call(torch.inference_mode()(inner.__call__))
     hidden.inner = inner
-    inputs = tuple(example(shape, "cpu") for shape in network.shapes)
+    inputs = tuple(halves(shape, "cpu") for shape in network.shapes)
     ledger = xfcost.analyze(hidden, example_inputs=inputs, trace=False, strict=True)
     assert {quantity: ledger.total(quantity) for quantity in network.expected} == network.expected
 
@@ -228,9 +224,10 @@ def test_an_integer_product_counts():
     [
         ((6, 8), (2, 8, 16), [2, 6], 6 * 16 * 8),  # every row meets one matrix
         ((2, 6, 8), (2, 8, 8), None, 2 * 6 * 8 * 8),
+        ((2, 6, 8), (8, 16), [8, 16], 6 * 16 * 8),  # every column meets one matrix
         ((6, 16), (16, 8), [4, 16], 6 * 8 * 16),  # two products of (6, 8), over 4 and over 12
     ],
-    ids=["rows", "batches", "summed axis"],
+    ids=["rows", "batches", "columns", "summed axis"],
 )
 def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, device):
     groups = None if ends is None else torch.tensor(ends, dtype=torch.int32, device=device)
@@ -238,6 +235,7 @@ def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, dev
     ledger = xfcost.analyze(Call(lambda x, w, offs: F.grouped_mm(x, w, offs=offs).relu()), example_inputs=inputs)
     # each has 96 results, and a ReLU of each
     assert (ledger.total("macs"), ledger.total("flops")) == (macs, 2 * macs + 96)
+    assert ledger.agreement.exact
 
 
 @pytest.mark.parametrize(("chosen", "experts", "read"), [(2, 8, 6), (2, 5, 5), (1, 8, 3), (8, 8, 8), (3, 3, 3)])
@@ -281,32 +279,27 @@ def images():
     return torch.ones(B, 3, 16, 16)
 
 
-# class, configuration, inputs
+# class, fields of its configuration, inputs
 TEXT_INPUT = lambda: {"input_ids": tokens()}  # noqa: E731
 IMAGE_INPUT = lambda: {"pixel_values": images()}  # noqa: E731
 MODELS = {
-    "BertModel": ("BertConfig", TEXT, TEXT_INPUT),
-    "GPT2LMHeadModel": ("GPT2Config", {"n_embd": 16, "n_layer": 3, "n_head": 4, "vocab_size": VOCABULARY}, TEXT_INPUT),
-    "LlamaForCausalLM": ("LlamaConfig", GROUPED, TEXT_INPUT),
-    "Llama4ForCausalLM": (
-        "Llama4TextConfig", GROUPED | {"intermediate_size_mlp": 24, "num_local_experts": 4}, TEXT_INPUT,
-    ),
+    "BertModel": (TEXT, TEXT_INPUT),
+    "GPT2LMHeadModel": ({"n_embd": 16, "n_layer": 3, "n_head": 4, "vocab_size": VOCABULARY}, TEXT_INPUT),
+    "LlamaForCausalLM": (GROUPED, TEXT_INPUT),
+    "Llama4ForCausalLM": (GROUPED | {"intermediate_size_mlp": 24, "num_local_experts": 4}, TEXT_INPUT),
     "MambaForCausalLM": (
-        "MambaConfig", {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": VOCABULARY, "state_size": 4},
-        TEXT_INPUT,
+        {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": VOCABULARY, "state_size": 4}, TEXT_INPUT,
     ),
     "T5Model": (
-        "T5Config", {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 3, "num_heads": 4, "vocab_size": VOCABULARY},
+        {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 3, "num_heads": 4, "vocab_size": VOCABULARY},
         lambda: {"input_ids": tokens(), "decoder_input_ids": tokens(3)},
     ),
-    "ViTModel": ("ViTConfig", VISION, IMAGE_INPUT),
+    "ViTModel": (VISION, IMAGE_INPUT),
     "SwinModel": (
-        "SwinConfig",
         {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
         IMAGE_INPUT,
     ),
     "CLIPModel": (
-        "CLIPConfig",
         {"text_config": TEXT | {"max_position_embeddings": N}, "vision_config": VISION, "projection_dim": 8},
         lambda: {"input_ids": tokens(), "pixel_values": images()},
     ),
@@ -315,13 +308,13 @@ EAGER_AND_FUSED = ("BertModel", "GPT2LMHeadModel", "LlamaForCausalLM", "ViTModel
 
 
 def built(name, **more):
-    config, fields, _ = MODELS[name]
-    return getattr(transformers, name)(getattr(transformers, config)(**fields | more)).eval()
+    made, fields = getattr(transformers, name), MODELS[name][0]
+    return made(made.config_class(**fields | more)).eval()
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in EAGER_AND_FUSED])
 def test_macs_are_torch_s_own_and_nothing_is_left_uncounted(name):
-    model, inputs = built(name), MODELS[name][2]()
+    model, inputs = built(name), MODELS[name][1]()
     ledger = xfcost.analyze(model, example_inputs=inputs, strict=True)
     assert ledger.total("params") == parameters(model)
     assert ledger.total("traced_macs") == ledger.total("macs") == torch_macs(model, **inputs)
@@ -330,7 +323,7 @@ def test_macs_are_torch_s_own_and_nothing_is_left_uncounted(name):
 @pytest.mark.parametrize("name", EAGER_AND_FUSED)
 def test_eager_and_fused_cost_the_same_and_keep_another_memory(name):
     eager, fused = (
-        module_ledger(built(name, attn_implementation=how), (), MODELS[name][2](), trace=False)
+        module_ledger(built(name, attn_implementation=how), (), MODELS[name][1](), trace=False)
         for how in ("eager", "sdpa")
     )
     assert (eager.metadata.attention, fused.metadata.attention) == ("eager", "fused")

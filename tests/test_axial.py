@@ -10,20 +10,15 @@ from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from contract import example, joined, make
 from modules import Module
-from places import at, total
+from places import at, rows_of, total
 from specs import architecture_of, counted
 from strategies import place_for
 from whole_probe import probe
-from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.stems import Fold
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.window import Axial
-from xfcost.program.residual import component_rows
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.program import ProgramModule
 
@@ -69,7 +64,7 @@ def test_every_power_of_two_folds_to_at_most_two_to_one(power):
     fold.check(axial_at(n))
     height, width = fold.out(axial_at(n))[0].sides
     assert (height * width, height) == (n, 2 ** (power // 2))
-    ledger = count(place(load("common-axial"), Run(tokens=(n,))))
+    ledger = counted("common-axial", tokens=(n,))
     # 6 blocks along rows, 6 along columns.
     scores = sum(row.times * row.macs for row in ledger.rows if row.operation == "scores")
     assert scores == 6 * n * (height + width) * 768
@@ -146,10 +141,6 @@ def listed(component, n, *tokens):
     return [sorted(component.reads(Grid((n,)), token)) for token in tokens]
 
 
-def figure(component, n, quantity, *rows, dim=6):
-    return sum(getattr(row, quantity) for row in component_rows(component, at(n, dim=dim)) if row.path in rows)
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("integration", ["local", "long", "merged"])
 def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration, *, causal):
@@ -183,7 +174,8 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does():
     assert component.pairs(Grid((n,))) == 19_470_336
     assert component.pairs(Grid((n,))) / (n * (n + 1) // 2) == pytest.approx(0.258, abs=5e-4)
     # What runs is dense: N·128 in the blocks and N·96·32 against all cells, which causality halves only on paper.
-    assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
+    rows = rows_of(component, at(n))
+    assert [rows[path].attention_entries for path in ("local_scores", "long_scores")] == [2 * n * 128, 2 * n * 96 * 32]
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -12,13 +12,11 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from xfcost.counting.forward import count
+from specs import counted
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.spec.load import lineage, load
-from xfcost.spec.placement import place
 from xfcost.spec.reader import allow_outside
-from xfcost.spec.run import Run
 
 TOY = """\
 name: toy
@@ -33,19 +31,15 @@ head: {kind: classifier, pool: class_token}
 """
 
 
-def counted(name, run=None, settings=()):
-    return count(place(load(name, settings), run or Run()))
-
-
-def refusal(text, run=None, settings=(), error=SpecError):
+def refusal(text):
     """What is said about a file toy.yaml with this text."""
     Path("toy.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    return refused("toy.yaml", run, settings, error)
+    return refused("toy.yaml")
 
 
-def refused(name, run=None, settings=(), error=SpecError):
+def refused(name, error=SpecError, **run):
     with pytest.raises(error) as caught:
-        counted(name, run, settings)
+        counted(name, **run)
     said = str(caught.value)
     # one line for each thing that is wrong
     assert all(len(line) < 1000 and line.isprintable() for line in said.split("\n"))
@@ -143,9 +137,9 @@ class TestExtends:
 
 @pytest.mark.parametrize("tokens", [10**400, 10**5000, -(10**5000)], ids=["400", "5000", "minus 5000"])
 def test_numbers_too_long_to_print(tokens):
-    assert len(refused("vit", Run(tokens=(tokens,)), error=UsageError)) < 100
-    assert len(refused("gpt2", Run(tokens=(tokens,)), error=UsageError)) < 100
-    assert len(refused("gpt2", Run(tokens=(tokens, tokens)), error=UsageError)) < 150
+    assert len(refused("vit", tokens=(tokens,), error=UsageError)) < 100
+    assert len(refused("gpt2", tokens=(tokens,), error=UsageError)) < 100
+    assert len(refused("gpt2", tokens=(tokens, tokens), error=UsageError)) < 150
 
 
 # Fuzzing -----------------------------------------------------------------------------------------------------------
@@ -179,13 +173,13 @@ values = st.recursive(
 )
 
 
-def survives(text, folder, run=None):
+def survives(text, folder):
     """Load, place and count `text`: all is well or it is an XfcostError; a message is one line and not endless."""
     file = folder / "fuzz.yaml"
     with contextlib.suppress(UnicodeEncodeError):  # lone surrogates are no text that a file can hold
         file.write_text(text, encoding="utf-8", newline="")
         try:
-            counted(str(file), run)
+            counted(str(file))
         except XfcostError as error:
             said = str(error)
             assert said
@@ -239,7 +233,7 @@ def test_fuzz_settings(name, data):
     key = ".".join(data.draw(st.lists(words, max_size=5)))
     value = data.draw(st.text(max_size=10) | values.map(lambda value: yaml.safe_dump(value, default_flow_style=True)))
     with contextlib.suppress(XfcostError):
-        counted(name, settings=(f"{key}={value}",))
+        counted(name, f"{key}={value}")
 
 
 @FUZZ

@@ -22,7 +22,6 @@ PARAMS, TABLE = 70_553_706_496, 128_256 * 8192
 # The activations at the end of a step of one sample: its token, the last block's output and its norm, and logits.
 STEP = 8 + 2 * 8192 * 2 + 128_256 * 2
 H100, L40S = 84_942_979_072, 48_000_000_000  # bytes
-LLAMA = ("analyze", "llama3-70b", "--mode", "decode", "--N", "32k", "--batch", "16")
 
 
 def decode(spec="llama3-70b", **options):

@@ -165,8 +165,8 @@ class TestFiles:
 
     @pytest.mark.skipif(os.name != "posix", reason="/proc is Linux's")
     @pytest.mark.parametrize("target", [f"{'a' * 300}.csv", "no/report.csv", "/proc/report.csv"])
-    def test_a_place_that_can_not_be_written_is_refused(self, tmp_path, target):
-        assert "-o" in error_of("analyze", "vit", "--no-trace", "-o", target, cwd=tmp_path)
+    def test_a_place_that_can_not_be_written_is_refused_before_any_work(self, tmp_path, target):
+        assert error_of("analyze", "no.yaml", "-o", target, cwd=tmp_path).startswith("error: -o ")
         error_of("analyze", "no.yaml", "-o", "report.csv", cwd=tmp_path)
         assert list(tmp_path.iterdir()) == []
 
@@ -213,6 +213,7 @@ class TestTerminal:
         "words",
         [
             "analyze swin --no-trace", "compare vit swin --N 784", "diff swin-t swin-s",
+            "reach swin-t cvt-13 t5-small", "survey",
             "analyze llama3-70b --mode decode --N 32k --batch 16 --on nvidia --price 2 --mbu 60% --no-trace",
         ],
     )  # fmt: skip

@@ -9,14 +9,11 @@ from torch import nn
 
 from calibrated import Ticks
 from helpers import xf
-from xfcost.api.runs import make_run
+from specs import architecture_of, counted
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load, Timing
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.shortage import within_torch
@@ -32,7 +29,7 @@ def hooks_of(model):
 
 
 def test_rows_are_timed_by_hooks_with_the_clock_given():
-    live = build(place(load("vit-ti32"), Run()), "cpu")
+    live = build(architecture_of("vit-ti32"), "cpu")
     seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks(1.0))
     # Every leaf looks at the clock before and after: one tick, so one second, in each of 12 blocks.
     assert seconds["stages.0.block.0.scores"] == 12.0
@@ -42,8 +39,10 @@ def test_rows_are_timed_by_hooks_with_the_clock_given():
 
 
 def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
-    small = load("gpt2", ["stages.0.depth=2", "stages.0.dim=48"])
-    prompt, step = (place(small, Run(tokens=(8,), mode=mode, attention="eager")) for mode in ("prefill", "decode"))
+    small = ("gpt2", "stages.0.depth=2", "stages.0.dim=48")
+    prompt, step = (
+        architecture_of(*small, tokens=(8,), mode=mode, attention="eager") for mode in ("prefill", "decode")
+    )
     ready = passes(prompt, step, range(8, 11), "cpu", Ticks(1.0), compile_=False)
     seconds = ready.rows().rows
     # a tick in each of 2 blocks: once in the prefill, in three decode steps thrice
@@ -52,14 +51,14 @@ def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
 
 
 def test_hooks_are_removed_when_the_model_fails():
-    live = build(place(load("vit-ti32"), Run()), "cpu")
+    live = build(architecture_of("vit-ti32"), "cpu")
     with pytest.raises(RuntimeError):
         row_seconds(live, lambda: live.model(torch.zeros(1, 3, 7, 7)), Ticks(1.0))
     assert not hooks_of(live.model)
 
 
 def test_bytes_of_a_row_are_its_inputs_and_outputs():
-    live = build(place(load("vit-ti32"), Run()))
+    live = build(architecture_of("vit-ti32"))
     held = row_bytes(live)
     # Layer norm: 50 tokens of 192 in and out. QKᵀ: Q and K of 50·192 in, 3 heads of 50² out.
     assert held["stages.0.block.0.residual_norm"] == 12 * 4 * 2 * 50 * 192
@@ -68,7 +67,7 @@ def test_bytes_of_a_row_are_its_inputs_and_outputs():
 
 
 def test_bytes_of_operands_have_the_weights_that_are_read():
-    ledger = count(place(load("gpt2"), Run(tokens=(8,))))
+    ledger = counted("gpt2", tokens=(8,))
     timing = Timing(device="cpu", machine="m", seconds=1.0, spread=0.0, runs=1, threads=1)
     paths = [row.path for row in ledger.rows]
     timed = with_seconds(ledger, dict.fromkeys(paths, 0.0), dict.fromkeys(paths, 24), timing)
@@ -82,7 +81,7 @@ def test_bytes_of_operands_have_the_weights_that_are_read():
 
 
 def test_a_backward_pass_is_timed_by_the_rows_that_made_its_nodes():
-    live = build(place(load("vit-ti32", ["stages.0.depth=1"]), Run()), "cpu")
+    live = build(architecture_of("vit-ti32", "stages.0.depth=1"), "cpu")
     live.model.train().requires_grad_()
     seconds = row_seconds(live, lambda: live.model(*live.inputs).sum(), Ticks(1.0), backward=True)
     assert not hooks_of(live.model)
@@ -104,7 +103,7 @@ def test_peak_bytes_of_a_chain_is_parameters_and_two_neighbours():
 def test_peak_bytes_on_meta_are_those_of_the_cpu():
     # RegNetY has batch norms, whose running statistics are all that a forward needs
     for spec, tokens in (("vit-ti32", 49), ("swin-t", 49), ("regnety-200mf", 1024)):
-        architecture = place(load(spec), Run(tokens=(tokens,)))
+        architecture = architecture_of(spec, tokens=(tokens,))
         on_meta, on_cpu = (build(architecture, device) for device in ("meta", "cpu"))
         assert peak_bytes(on_meta.model, on_meta.inputs) == peak_bytes(on_cpu.model, on_cpu.inputs)
 
@@ -112,8 +111,8 @@ def test_peak_bytes_on_meta_are_those_of_the_cpu():
 @pytest.mark.parametrize("spec", ["vit-ti32", "swin-t"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_peak_of_fused_attention_is_within_a_twentieth_of_what_runs(spec, dtype):
-    run = Run(tokens=(64,), batch=2, attention="fused", dtype=dtype)
-    on_meta, on_cpu = (build(place(load(spec), run), device) for device in ("meta", "cpu"))
+    architecture = architecture_of(spec, tokens=(64,), batch=2, attention="fused", dtype=dtype)
+    on_meta, on_cpu = (build(architecture, device) for device in ("meta", "cpu"))
     predicted, measured = (peak_bytes(live.model, live.inputs) for live in (on_meta, on_cpu))
     # the CPU decomposes attention with a mask of three axes, which GPUs' kernels take
     assert predicted == pytest.approx(measured, rel=0.05)
@@ -132,7 +131,7 @@ ON_AN_H100 = [
 
 @pytest.mark.parametrize(("preset", "batch", "dtype", "attention", "allocated"), ON_AN_H100)
 def test_the_peak_is_what_a_gpu_allocated(preset, batch, dtype, attention, allocated):
-    live = build(place(load(preset), Run(batch=batch, dtype=dtype, attention=attention)))
+    live = build(architecture_of(preset, batch=batch, dtype=dtype, attention=attention))
     assert peak_bytes(live.model, live.inputs) == pytest.approx(allocated, rel=0.05)
 
 
@@ -187,11 +186,10 @@ def test_every_mode_has_seconds_of_its_rows(mode):
 
 def test_what_torch_can_not_number_is_refused_before_it_is_built():
     # 65,536² tokens of one pixel: a score matrix of 4 heads has 4·2⁶⁴ entries.
-    loaded = load("pixels-128", ["input.size=65536", "stages.0.depth=1"])
-    ledger = count(place(loaded, Run()))
+    ledger = counted("pixels-128", "input.size=65536", "stages.0.depth=1")
     with pytest.raises(DeviceError, match="--no-trace still counts it"), within_torch(ledger):
         pytest.fail("it was built")
-    with within_torch(count(place(load("gpt3"), Run()))):
+    with within_torch(counted("gpt3")):
         pass
 
 
@@ -204,7 +202,7 @@ def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them():
 
 
 def test_every_distinct_block_stands_once():
-    architecture = place(load("swin-t"), make_run())
+    architecture = architecture_of("swin-t")
     once = with_distinct_blocks(architecture, count(architecture))
     # W-MSA and SW-MSA in each of four stages; 2, 2, 6 and 2 blocks before
     assert [list(stage.order) for stage in architecture.streams[0].stages] == [[0, 1], [0, 1], [0, 1] * 3, [0, 1]]
@@ -216,7 +214,7 @@ def test_every_distinct_block_stands_once():
 
 @pytest.mark.parametrize("name", ["vit-ti32", "swin-t", "gpt2", "t5-small"])
 def test_every_row_is_in_the_model_of_distinct_blocks(name):
-    architecture = place(load(name), make_run(N=49))
+    architecture = architecture_of(name, tokens=(49,))
     ledger = count(architecture)
     once = count(with_distinct_blocks(architecture, ledger))
     assert [row.path for row in once.rows] == [row.path for row in ledger.rows]

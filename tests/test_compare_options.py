@@ -1,13 +1,12 @@
 """Every option of `compare` changes what it says: beside each other, below each other, and as data."""
 
-import io
 import itertools
 
 import pytest
-from rich.console import Console
 
 import xfcost
-from strategies import as_yaml
+from helpers import screen_of
+from strategies import as_yaml, stack
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
 from xfcost.counting.crossovers import MOST_PAIRED
@@ -61,9 +60,7 @@ def written(folder, names, **more):
     """A spec for each name, one wider than the other."""
     paths = [folder / f"{number}.yaml" for number in range(1, len(names) + 1)]
     for number, (path, name) in enumerate(zip(paths, names, strict=True), 1):
-        stage = {"dim": 8 * number, "depth": 1, "block": [FULL, MLP]}
-        data = {"input": {"kind": "tokens", "vocabulary": 10, "length": 8}, "embed": [{"kind": "token"}]}
-        path.write_text(as_yaml({"name": name, **data, "stages": [stage], **more}))
+        path.write_text(as_yaml(stack(FULL, MLP, dim=8 * number, name=name, **more)))
     return paths
 
 
@@ -87,9 +84,7 @@ def images(tmp_path):
 
 def shown(comparison, width=300):
     """What `compare` prints on a screen of that width."""
-    stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(document(comparison).terminal(width))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    return "\n".join(screen_of(document(comparison), width))
 
 
 @pytest.mark.parametrize(("option", "systems"), [*zip(OPTIONS, itertools.cycle((2, MOST_PAIRED + 2)), strict=False)])

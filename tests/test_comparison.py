@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import xfcost
 from specs import architecture_of
-from strategies import as_yaml
+from strategies import as_yaml, stack
 from xfcost.counting.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints, search, token_crossovers
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PossibleSizes, SizedSystem
@@ -61,14 +61,7 @@ def test_growth_is_unknown_where_nothing_else_fits():
 def text(name, *block, positions=None):
     """A spec of one block of width 6 over token numbers."""
     tables = [{"kind": "position", "length": positions}] if positions else []
-    return as_yaml(
-        {
-            "name": name,
-            "input": {"kind": "tokens", "vocabulary": 10, "length": 64},
-            "embed": [{"kind": "token"}, *tables],
-            "stages": [{"dim": 6, "depth": 1, "block": [*block]}],
-        }
-    )
+    return as_yaml(stack(*block, dim=6, length=64, vocabulary=10, name=name, embed=[{"kind": "token"}, *tables]))
 
 
 def pair(tmp_path, hidden, positions=None):

@@ -11,9 +11,9 @@ import places
 from cases.base import Case
 from cases.chosen import several
 from contract import example, make
+from modules import noise
 from specs import architecture_of
 from transformers_models import TheirWeights, transformers
-from xfcost.formulas.component import Place
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
@@ -61,10 +61,6 @@ def test_half_precision_masks_without_overflow():
 at = partial(places.at, dim=8)
 
 
-def tokens_of(n, dim=8, batch=1):
-    return torch.randn(batch, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
 @pytest.mark.parametrize(
     ("options", "sizes"),
     [
@@ -84,12 +80,12 @@ def test_clusters_and_their_windows(options, sizes):
 def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared):
     module = make(Case(Routing(heads=1, clusters=2, shared_qk=shared), at(6)))
     before = module.distances.centroids_HCK.clone()
-    module(tokens_of(6))
+    module(noise(1, 6, 8))
     assert torch.equal(module.distances.centroids_HCK, before)
     module.train()
-    module(tokens_of(6)).sum().backward()
+    module(noise(1, 6, 8)).sum().backward()
     members = torch.zeros(2, 8).double()
-    sides = module.qv(tokens_of(6)).chunk(2, -1)[:1] if shared else module.qkv(tokens_of(6)).chunk(3, -1)[:2]
+    sides = module.qv(noise(1, 6, 8)).chunk(2, -1)[:1] if shared else module.qkv(noise(1, 6, 8)).chunk(3, -1)[:2]
     for vector in F.normalize(torch.cat(sides, dim=1)[0], dim=-1):
         members[int((before[0] @ vector).argmax())] += vector
     for was, mean, now in zip(before[0], members, module.distances.centroids_HCK[0], strict=True):
@@ -103,18 +99,14 @@ def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared):
 
 def test_noise_belongs_to_training_alone():
     module = make(Case(Sinkhorn(heads=2, block=4), at(12)))
-    assert torch.equal(module(tokens_of(12)), module(tokens_of(12)))
+    assert torch.equal(module(noise(1, 12, 8)), module(noise(1, 12, 8)))
     module.train()
-    assert not torch.equal(module(tokens_of(12)), module(tokens_of(12)))
+    assert not torch.equal(module(noise(1, 12, 8)), module(noise(1, 12, 8)))
 
 
 # Deformable attention ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 PRESET = "deformable-detr-encoder"
-
-
-def deformable_at(grid, dim=6):
-    return Place(grid=grid, dim=dim, out_dim=dim)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +115,14 @@ def deformable_at(grid, dim=6):
     [(1, Grid((9, 9)), 4), (1, several((12, 12), (6, 6)), 8), (2, Grid((16, 16)), 8)],
 )
 def test_a_head_reads_as_many_tokens_as_it_says(points, grid, most):
-    component, spot = Deformable(heads=2, points=points), deformable_at(grid)
+    component, spot = Deformable(heads=2, points=points), places.on(grid)
     module, given = make(Case(component, spot)), []
     module.sample.register_forward_pre_hook(lambda _, inputs: given.extend(inputs))
     module(*example(spot, 1))
-    places, values = given[:2]
-    before = module.sample(places, values)
+    where, values = given[:2]
+    before = module.sample(where, values)
     without = (values.index_fill(1, torch.tensor(token), 0) for token in range(grid.total))
-    read = sum((module.sample(places, values) != before).any(-1).any(-1).int() for values in without)
+    read = sum((module.sample(where, values) != before).any(-1).any(-1).int() for values in without)
     (declared,) = (row.reads_tokens for row in component_rows(component, spot) if row.path == "sample")
     assert read.max() == declared == most
 

@@ -10,12 +10,11 @@ from cases.base import Case
 from cases.layers import CONVS, NORMS, POOLS, stands
 from compared import options_of
 from contract import example, joined, make
-from places import rows_of
+from places import on, rows_of
 from references.layers import windows
-from strategies import counted_spec, exact, loaded, placed
+from strategies import both_accounts, counted_spec, exact, loaded, placed, stack
 from whole_probe import kind_of, probe
-from xfcost.counting.forward import count
-from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.component import Residual
 from xfcost.formulas.conv_kernel import ConvKernel, kernel_of
 from xfcost.layers.feed_forward import Mlp, Norm, NormSubLayer
 from xfcost.layers.stems import ConvEmbed
@@ -25,7 +24,6 @@ from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import ModuleMaker, SubLayerModel, build
 
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
@@ -33,10 +31,6 @@ NORM_COSTS = {"layer_norm": (5, 2), "rms_norm": (4, 1), "batch_norm": (2, 2), "g
 # One token, one row and column, grids as small as a kernel, odd ones under a stride, oblong ones, a volume.
 GRIDS = tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (1, 5), (7, 9), (6, 4), (13, 13), (3, 5, 4)])
 DIM = 6
-
-
-def spot(grid, dim=DIM, out_dim=None):
-    return Place(grid=grid, dim=dim, out_dim=out_dim or dim)
 
 
 CASES = [(component, grid) for component in (*CONVS, *POOLS) for grid in GRIDS if stands(component, grid)]
@@ -56,7 +50,7 @@ def stirred(module):
 def test_the_probed_pattern_is_the_kernel_s(component, grid):
     # without rectifiers, which hide what they cut off, and with many channels, of which some has each token's maximum
     component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
-    where = spot(grid, 96)
+    where = on(grid, 96)
     seen = probe(stirred(make(Case(component, where))), example(where, 1))
     listed = tuple(
         frozenset(token for _, token in window if token is not None)
@@ -75,7 +69,7 @@ def test_the_probed_pattern_is_the_kernel_s(component, grid):
 @pytest.mark.parametrize("component", [*CONVS, *POOLS], ids=str)
 def test_the_probed_kind_is_the_declared_one(component):
     component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
-    small, large = (spot(Grid((side, 6)), 24) for side in (12, 24))
+    small, large = (on(Grid((side, 6)), 24) for side in (12, 24))
     probes = [probe(stirred(make(Case(component, where))), example(where, 2)) for where in (small, large)]
     declared = {row.mixing for row in component_rows(component, large)}
     widest = max(declared, key=("per-token", "local", "global").index)
@@ -104,21 +98,18 @@ def kernels(draw):
 def test_what_no_input_gives_is_refused(case):
     """Either an input gives the grid, or the entry says that none does."""
     component, wanted = case
-    least = component.out(spot(Grid((1,) * len(wanted))))[0].sides
+    least = component.out(on(Grid((1,) * len(wanted))))[0].sides
     if any(side < few for side, few in zip(wanted, least, strict=True)):
         with pytest.raises(ComponentError, match="no input gives a grid of") as refused:
             component.input_sides(wanted)
         assert refused.value.field == "padding"
     else:
-        assert component.out(spot(Grid(component.input_sides(wanted))))[0].sides == wanted
+        assert component.out(on(Grid(component.input_sides(wanted))))[0].sides == wanted
 
 
 def stem(entry, **more):
-    return {
-        "input": {"kind": "image", "size": 24},
-        "embed": [entry],
-        "stages": [{"dim": 6, "depth": 1, "block": [{"kind": "full", "heads": 2}], **more}],
-    }
+    stage = {"dim": 6, "depth": 1, "block": [{"kind": "full", "heads": 2}], **more}
+    return stack(input={"kind": "image", "size": 24}, embed=[entry], stages=[stage])
 
 
 def test_n_goes_back_through_a_stem(tmp_path):
@@ -140,15 +131,15 @@ def test_a_note_stands_where_positions_go_into_no_output(case):
         alone = ConvKernel((kernel.sides[axis],), (kernel.stride[axis],), (kernel.padding[axis],))
         read = {token for output in range(outputs[axis]) for token in alone.reads((side,), output)}
         if len(read) < side:
-            assert list(component.notes(spot(Grid(sides))))
+            assert list(component.notes(on(Grid(sides))))
             return
-    assert not list(component.notes(spot(Grid(sides))))
+    assert not list(component.notes(on(Grid(sides))))
 
 
 @pytest.mark.parametrize("kind", NORMS)
 def test_a_norm_costs_the_same_wherever_it_stands(kind):
     per_element, vectors = NORM_COSTS[kind]
-    where = spot(Grid((3, 5)))
+    where = on(Grid((3, 5)))
     rows = {
         "entry": rows_of(Norm(norm=kind), where)["norm"],
         "sub-layer": rows_of(NormSubLayer(norm=kind), where)["norm"],
@@ -178,7 +169,7 @@ SCALES = [
 
 @pytest.mark.parametrize("residual", SCALES, ids=str)
 def test_scales_are_rows_that_cost_what_the_trace_says(residual):
-    where = spot(Grid((3, 5), 1))
+    where = on(Grid((3, 5), 1))
     ledger = joined(Mlp(), where, 2, residual)
     exact(ledger)
     rows = {row.path.removeprefix("it.residual_"): row for row in ledger.rows}
@@ -192,7 +183,7 @@ def test_scales_are_rows_that_cost_what_the_trace_says(residual):
 
 @pytest.mark.parametrize("residual", SCALES, ids=str)
 def test_scales_stand_where_the_formula_has_them(residual):
-    where = spot(Grid((3, 5)))
+    where = on(Grid((3, 5)))
     model, x_BND = sublayer(Mlp(), where, residual), example(where, 2)[0]
 
     def scaled(y_BND):
@@ -230,7 +221,7 @@ def test_a_sub_layer_that_widens_stands_for_a_entry(tmp_path):
     del spec["stages"][0]["block"], spec["stages"][0]["depth"]
     spec["stages"].append({"dim": 10, "blocks": [[WIDER, {"kind": "mlp"}], [WIDER, {"kind": "mlp"}]]})
     architecture = placed(spec, tmp_path, dtype="float64")
-    ledger = exact(reconciled(count(architecture), *build(architecture)))
+    ledger = exact(both_accounts(architecture))
     maps = [(row.path, row.params) for row in ledger.rows if row.operation == "linear"]
     # 6 to 6, then 6 to 10 and, in the second block, 10 to 10
     assert maps == [

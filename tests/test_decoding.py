@@ -75,18 +75,10 @@ def both(case, device="cpu"):
     return whole.requires_grad_(requires_grad=False), step.requires_grad_(requires_grad=False)
 
 
-def inputs(where):
-    noise = torch.Generator().manual_seed(1)
-    shapes = [(BATCH, where.grid.total, where.dim)]
-    if where.memory:
-        shapes.append((BATCH, where.memory.total, where.memory_dim))
-    return tuple(torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
-
-
 @every_step
 def test_step_by_step_is_the_whole_forward(case):
     whole, step = both(case)
-    x_BND, *memory = inputs(case.place)
+    x_BND, *memory = example(case.place, BATCH)
     with torch.no_grad():
         expected = whole(x_BND, *memory) if case.component.reads_memory else whole(x_BND)
         if case.component.reads_memory:
@@ -287,27 +279,6 @@ def test_the_cache_of_cross_attention_by_hand():
     assert ledger.cache.bytes == 3 * 107 * of_token
 
 
-@pytest.mark.parametrize(
-    ("preset", "dtype", "numbers"),
-    [
-        ("llama3-8b", "bfloat16", 32 * 2 * 8 * 128),  # 32 layers, K and V, 8 heads of 128
-        ("gpt2", "float32", 12 * 2 * 12 * 64),
-    ],
-)
-def test_the_cache_of_a_language_model_by_hand(preset, dtype, numbers):
-    ledger = analyze(preset, N=512, batch=4, dtype=dtype, mode="decode", trace=False)
-    element = {"bfloat16": 2, "float32": 4}[dtype]
-    assert (ledger.cache.bytes_per_token, ledger.cache.state_bytes) == (numbers * element, 0)
-    assert ledger.cache.bytes == 4 * 512 * numbers * element
-
-
-def test_a_step_reads_all_weights_and_of_the_embedding_a_row_for_each_sample():
-    ledger = analyze("llama3-8b", N=8192, batch=4, dtype="bfloat16", mode="decode", trace=False)
-    # all 8,030,261,248 but the embedding, 128,256 · 4,096
-    assert ledger.step.weight_bytes == 2 * (8_030_261_248 - 128_256 * 4096 + 4 * 4096)
-    assert ledger.step.intensity == pytest.approx(ledger.total("flops") / ledger.step.bytes_read)
-
-
 def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys():
     # T5-small: 6 blocks of width 512: Q, K, V and O, Q and O of cross-attention, 2·512·2048, three norms, biases of
     # 8 heads and 10 distances; a last norm, the head's table, a row of it
@@ -364,26 +335,8 @@ def test_a_batch_reads_the_expected_number_of_experts():
         assert step.intensity == step.flops / (step.weight_bytes + step.cache_bytes)
 
 
-def decoded(preset, tokens, settings=()):
-    return analyze(preset, N=tokens, mode="decode", trace=False, settings=settings, **PLAIN)
-
-
-@pytest.mark.parametrize(
-    "preset",
-    [
-        *("mamba-130m", "mamba2-130m", "rwkv4-169m", "retnet-1.3b", "common-lstm", "linear-transformer-mnist"),
-        *("common-performer", "common-conv", "bytenet-lm"),
-    ],
-)
-def test_a_state_neither_grows_nor_costs_more_with_n(preset):
-    causal = ("stages.0.block.0.causal=true",) if preset in {"common-performer", "common-conv"} else ()
-    few, many = (decoded(preset, tokens, causal) for tokens in (100, 400))
-    assert few.cache == many.cache
-    assert few.cache.bytes == few.cache.state_bytes > 0
-    assert few.cache.bytes_per_token == 0
-    for quantity in ("macs", "flops", "moved", "comparisons"):
-        assert few.total(quantity) == many.total(quantity)
-    assert few.step == many.step
+def decoded(preset, tokens):
+    return analyze(preset, N=tokens, mode="decode", trace=False, **PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,10 @@
 """docs/decoding.csv is what the installed transformers says today."""
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("transformers")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
 from decoding_table import line, types, written
 
 # One of every way in which a type keeps its past: keys and values, windows, latents, states, convolutions, an encoder.

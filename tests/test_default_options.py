@@ -6,7 +6,7 @@ from torch import nn
 
 import xfcost
 from helpers import PLAIN, report_text, stdout_of, table_of
-from strategies import as_yaml
+from strategies import stack, stored
 from xfcost.api.axes import measured_axis
 from xfcost.api.measuring.plan import SweptSizes, planned, run_of
 from xfcost.api.runs import make_run, timing_plan
@@ -17,19 +17,14 @@ OF_LANGUAGE_MODELS = ("bfloat16", "fused")
 USUAL = ("float32", "eager")
 # Mode -> the options that it needs.
 MODES = {"prefill": {}, "decode": {}, "generate": {"new_tokens": 3}, "train": {}}
-BLOCK = {"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2, "causal": True}, {"kind": "mlp", "ratio": 2}]}
-TEXT = {
-    "name": "Text", "input": {"kind": "tokens", "vocabulary": 11, "length": 6}, "embed": [{"kind": "token"}],
-    "stages": [BLOCK], "head": {"kind": "language_model"},
-}  # fmt: skip
+BLOCK = ({"kind": "full", "heads": 2, "causal": True}, {"kind": "mlp", "ratio": 2})
+TEXT = stack(*BLOCK, length=6, name="Text", head={"kind": "language_model"})
 
 
 @pytest.fixture
 def text(tmp_path):
     """A language model of one block."""
-    file = tmp_path / "text.yaml"
-    file.write_text(as_yaml(TEXT), encoding="utf-8")
-    return str(file)
+    return stored(TEXT, tmp_path, "text.yaml")
 
 
 def ran(ledger):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import xfcost
+from helpers import totals
 from measured import THERE, changed, row, runs_file, timed
 from repositories import spec, write
 from xfcost.counting.differences import COUNTED, aligned_operations, parts
@@ -104,10 +105,6 @@ def test_every_operation_is_there_once():
 
 
 # `xfcost diff`: totals and operations of two specs, saved runs and revisions; what can't be compared is refused ───────
-
-
-def totals(found):
-    return {total.quantity: (total.before, total.after) for total in found.totals}
 
 
 # Specs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from helpers import environment, error_of, words_of, xf
+from helpers import environment, error_of, totals, words_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.api.revisions import check_imports, import_folders
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -29,10 +29,6 @@ def repo(tmp_path_factory):
 def inside(repo, monkeypatch):
     monkeypatch.chdir(repo)
     return repo
-
-
-def totals(found):
-    return {total.quantity: (total.before, total.after) for total in found.totals}
 
 
 # Revisions ───────────────────────────────────────────────────────────────────────────────────────────────────────────

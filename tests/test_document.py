@@ -1,12 +1,11 @@
 """A document in every format, nothing written twice; colours of figures that readers with deuteranopia tell apart."""
 
-import io
 import math
 from itertools import combinations
 
 import pytest
-from rich.console import Console
 
+from helpers import screen_of
 from pages import linear
 from xfcost.report.document import DataTable, Document, Gap, Items, TableColumn, TextLines, fitting, notes
 from xfcost.report.plot import STYLES
@@ -21,12 +20,6 @@ def document(*parts, prose=False):
     return Document(parts=lambda: parts, records=lambda: [{"a": 1, "b": None}], json=lambda: "{}\n", prose=prose)
 
 
-def rendered(found, width):
-    stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(found.terminal(width))
-    return [line.rstrip() for line in stream.getvalue().splitlines()]
-
-
 @pytest.mark.parametrize(("width", "shown"), [(20, [0, 1, 2, 3]), (15, [0, 1, 3]), (12, [0, 3]), (1, [0, 3])])
 def test_the_lowest_ranks_are_left_out_first_and_those_without_never(width, shown):
     # 6, 2, 2 and 1 characters, two blanks between: 17, 13 without the third, 9 without both.
@@ -35,7 +28,7 @@ def test_the_lowest_ranks_are_left_out_first_and_those_without_never(width, show
 
 @pytest.mark.parametrize("width", range(9, 60))
 def test_a_table_is_no_wider_than_the_terminal_and_names_what_it_hides(width):
-    lines = rendered(document(TABLE), width)
+    lines = screen_of(document(TABLE), width)
     assert max(map(len, lines)) <= width
     told = " ".join(lines).partition("hidden at this width: ")[2].split(", ")
     assert sorted([*lines[0].split(), *filter(None, told)]) == ["a", "bb", "name"]
@@ -45,7 +38,7 @@ def test_a_table_is_no_wider_than_the_terminal_and_names_what_it_hides(width):
 def test_a_table_of_columns_that_must_be_there_is_divided_and_no_number_is_cut(width):
     columns = [TableColumn("name"), *(TableColumn(head, right=True) for head in ("one", "two", "three"))]
     numbers = [["1.50 GiB", "22.4 G", "7 B"], ["24 B", "0", "384 GiB"]]
-    lines = rendered(document(DataTable(columns, [["vit", *numbers[0]], ["swin", *numbers[1]]])), width)
+    lines = screen_of(document(DataTable(columns, [["vit", *numbers[0]], ["swin", *numbers[1]]])), width)
     assert max(map(len, lines)) <= width
     assert all(cell in "\n".join(lines) for row in numbers for cell in row)
     # every part has the names: 4 + 8 + 6 + 7 characters and three gaps fit in 31
@@ -55,13 +48,13 @@ def test_a_table_of_columns_that_must_be_there_is_divided_and_no_number_is_cut(w
 
 def test_a_word_that_is_too_wide_is_broken_behind_a_hyphen():
     table = DataTable([TableColumn("name", fold=8), TableColumn("n", right=True)], [["axial-transformer x", "1"]])
-    assert rendered(document(table), 11) == ["name      n", "axial-    1", "transfor", "mer x"]
+    assert screen_of(document(table), 11) == ["name      n", "axial-    1", "transfor", "mer x"]
 
 
 def test_a_table_that_does_not_fit_gives_way_to_its_narrow_form():
     wide = TABLE._replace(narrow=[TextLines(["narrow"])])
-    assert rendered(document(wide), 21) == rendered(document(TABLE), 21)
-    assert rendered(document(wide), 19) == ["narrow"]
+    assert screen_of(document(wide), 21) == screen_of(document(TABLE), 21)
+    assert screen_of(document(wide), 19) == ["narrow"]
 
 
 def test_lines_stay_together_in_markdown_and_are_comments_in_latex():

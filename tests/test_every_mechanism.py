@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -22,8 +23,7 @@ from compared import answers_of, scattered
 from contract import LargestTensor, OneStage, example, in_order, joined, make
 from growth import exponent, orders_at
 from modules import counted_by_torch
-from specs import architecture_of
-from strategies import answers, as_yaml, exact, examples, place_for, placed, same_rows, spec_of
+from strategies import answers, as_yaml, exact, examples, place_for, placed, same_rows, spec_of, stored
 from tiers import covering_cases, distinct_examples, tiered_cases, tiered_examples
 from whole_probe import kind_of, probe
 from xfcost.counting.forward import batched
@@ -85,8 +85,7 @@ def total(rows, quantity="macs"):
 @in_one_folder
 def test_yaml_to_model_to_yaml_is_the_identity(mechanism, data, tmp_path):
     component = data.draw(CASES[mechanism].components)
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
+    file = Path(stored(spec_of(component), tmp_path))
     first = load(str(file)).spec
     stages = (first.decoder.stages if first.decoder else first.stages) or []
     assert stages[0].block == [component]
@@ -152,10 +151,8 @@ def test_a_bad_key_or_value_is_refused_with_its_line(mechanism, field, values, t
 def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanism, tmp_path):
     data = spec_of(CASES[mechanism].examples[0])
     (data.get("decoder") or data)["stages"][0]["block"][0]["heads"] = 5
-    file = tmp_path / "bad.yaml"
-    file.write_text(as_yaml(data), encoding="utf-8")
-    with pytest.raises(SpecError, match=r"bad\.yaml:\d+ .*heads: 5 does not divide the width 12; it could be 1, 2, 3"):
-        architecture_of(str(file))
+    with pytest.raises(SpecError, match=r"spec\.yaml:\d+ .*heads: 5 does not divide the width 12; it could be 1, 2, 3"):
+        placed(data, tmp_path)
 
 
 # 2 ── pairs ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ import pytest
 
 import xfcost
 from helpers import PLAIN, report_text, stdout_of, table_of
-from strategies import as_yaml
+from strategies import stack, stored
 from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
@@ -111,32 +111,21 @@ BLOCK = [
 @pytest.fixture
 def image(tmp_path):
     """Patches of 2×2 of an image of 4×6: N = 6 tokens, with [CLS] 7. B = 2 samples are asked for."""
-    data = {
+    over = {
         "name": "Image",
         "input": {"kind": "image", "size": [4, 6], "channels": 1},
         "embed": [{"kind": "patch", "size": 2}, {"kind": "class_token"}, {"kind": "position"}],
-        "stages": [{"dim": 4, "depth": 2, "block": BLOCK}],
         "head": {"kind": "classifier", "pool": "class_token", "classes": 3},
     }
-    path = tmp_path / "image.yaml"
-    path.write_text(as_yaml(data))
-    return path
+    return stored(stack(*BLOCK, dim=4, depth=2, **over), tmp_path, "image.yaml")
 
 
 @pytest.fixture
 def text(tmp_path):
     """The same block over 6 token numbers of 11; the scores over the vocabulary use the table's rows."""
-    causal = [BLOCK[0] | {"causal": True}, BLOCK[1]]
-    data = {
-        "name": "Text",
-        "input": {"kind": "tokens", "vocabulary": 11, "length": 6},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": 4, "depth": 2, "block": causal}],
-        "head": {"kind": "language_model"},
-    }
-    path = tmp_path / "text.yaml"
-    path.write_text(as_yaml(data))
-    return path
+    head = {"kind": "language_model"}
+    causal = BLOCK[0] | {"causal": True}
+    return stored(stack(causal, BLOCK[1], dim=4, depth=2, length=6, name="Text", head=head), tmp_path, "text.yaml")
 
 
 # What the dispatched account sees of a row.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import found_memory, least_macs
+from helpers import found_memory, least_macs, screen_of
 from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -265,20 +265,10 @@ def test_values_are_read(text, values):
 def test_keys_that_do_not_fit_the_terminal_are_one_column():
     found = xfcost.find("swin-t", vary=GIVEN["swin-t"], top=1)
     values = " · ".join(map(value_text, found.rows[0].values))
-    narrow, wide = (plain_lines(found, width) for width in (70, 100))
+    narrow, wide = (screen_of(document(found), width) for width in (70, 100))
     assert any(f" {values}  " in line for line in narrow)
     assert "values: dim · depth · size · ratio" in narrow
     assert any(line.split()[:4] == ["dim", "depth", "size", "ratio"] for line in wide)
-
-
-def plain_lines(found, width):
-    """The report's lines on a terminal of a width."""
-    from rich.console import Console
-
-    console = Console(width=width)
-    with console.capture() as text:
-        console.print(document(found).terminal(width))
-    return text.get().splitlines()
 
 
 @pytest.mark.parametrize(

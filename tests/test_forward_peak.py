@@ -67,19 +67,29 @@ def test_a_decode_step(name):
     same_rows(forward_record(architecture).operands, moved, "bytes of operands")
 
 
-def test_a_pass_by_hand(tmp_path):
+TWO_STAGES = (
+    "[{dim: 4, depth: 1, block: [{kind: mlp, hidden: 4}]}, {dim: 8, enter: [{kind: conv, size: 1}], "
+    "blocks: [[{kind: mlp, hidden: 32}], [{kind: mlp, hidden: 64}]]}]"
+)
+# Stages over 10 tokens of 8 bytes, and the numbers of 4 bytes that are alive beside them at the peak.
+PEAKS = {
+    # of 4·10 numbers what enters the stage, the block and, normed, the MLP; its hidden layer of 32·10, before and after
+    # the activation
+    "a block": ("[{dim: 4, depth: 9, block: [{kind: mlp, hidden: 32}]}]", 3 * (4 * 10) + 2 * (32 * 10)),
+    # what the first stage has left, what enters the last block, also normed, and its hidden layer
+    "what enters a stage is freed": (TWO_STAGES, 4 * 10 + 2 * (8 * 10) + 2 * (64 * 10)),
+}
+
+
+@pytest.mark.parametrize("name", PEAKS)
+def test_a_pass_by_hand(name, tmp_path):
+    stages, numbers = PEAKS[name]
     file = tmp_path / "spec.yaml"
-    file.write_text(
-        "name: s\ninput: {kind: tokens, vocabulary: 11, length: 10}\nembed: [{kind: token}]\n"
-        "stages: [{dim: 4, depth: 9, block: [{kind: mlp, hidden: 32}]}]\n",
-        encoding="utf-8",
-    )
-    # 10 numbers of tokens of 8 bytes; of 4·10 numbers of 4 bytes what enters the stage, the block and, normed, the MLP;
-    # its hidden layer of 32·10, before and after the activation
-    expected = 10 * 8 + 3 * (4 * 10 * 4) + 2 * (32 * 10 * 4)
+    head = "name: s\ninput: {kind: tokens, vocabulary: 11, length: 10}\nembed: [{kind: token}]\n"
+    file.write_text(f"{head}stages: {stages}\n", encoding="utf-8")
     ledger = xfcost.analyze(file, on="h100-sxm", dtype="float32", trace=False)
-    assert ledger.on.memory.activations == expected
-    assert ledger.on.memory.needed == ledger.on.memory.weights + expected
+    assert ledger.on.memory.activations == 10 * 8 + 4 * numbers
+    assert ledger.on.memory.needed == ledger.on.memory.weights + 10 * 8 + 4 * numbers
 
 
 def test_a_module_by_hand():
@@ -109,21 +119,6 @@ def test_the_cache_of_a_module_is_no_activation_of_it(mode):
     few, many = need(3), need(6)
     assert many.cache == 2 * few.cache == 6 * 2 * 8 * 16 * 4
     assert many.activations == few.activations > 0
-
-
-def test_what_enters_a_stage_is_freed_by_hand(tmp_path):
-    file = tmp_path / "spec.yaml"
-    file.write_text(
-        "name: s\ninput: {kind: tokens, vocabulary: 11, length: 10}\nembed: [{kind: token}]\n"
-        "stages:\n  - {dim: 4, depth: 1, block: [{kind: mlp, hidden: 4}]}\n"
-        "  - {dim: 8, enter: [{kind: conv, size: 1}], "
-        "blocks: [[{kind: mlp, hidden: 32}], [{kind: mlp, hidden: 64}]]}\n",
-        encoding="utf-8",
-    )
-    # the input, what the first stage has left, what enters the last block, also normed, and its hidden layer
-    expected = 10 * 8 + 4 * 10 * 4 + 2 * (8 * 10 * 4) + 2 * (64 * 10 * 4)
-    ledger = xfcost.analyze(file, on="h100-sxm", dtype="float32", trace=False)
-    assert ledger.on.memory.activations == expected
 
 
 def test_a_generation_holds_what_its_prompt_or_its_last_step_needs():

@@ -1,30 +1,18 @@
 """A seeded sample of `tools/fuzz.py`: mutated specs, configs and argument lists are answered or refused."""
 
-import importlib.util
 import random
-import sys
-from pathlib import Path
 
+import fuzz
 import pytest
 
-_FILE = Path(__file__).parents[1] / "tools" / "fuzz.py"
 _EACH = 60
 
 
-@pytest.fixture(scope="module")
-def fuzz():
-    spec = importlib.util.spec_from_file_location("fuzz", _FILE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz"] = module  # its NamedTuple looks up its module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("kind", ["spec", "config", "saved", "runs", "toml", "arguments"])
-def test_every_item_is_answered_or_refused(fuzz, kind, tmp_path):
+def test_every_item_is_answered_or_refused(kind, tmp_path):
     """Times are the script's to judge: nothing here depends on the machine's speed."""
     for number in range(_EACH):
-        lines = refusal(fuzz, kind, number, tmp_path)
+        lines = refusal(kind, number, tmp_path)
         assert len(lines) <= 22
         for line in lines:
             assert len(line) < 2000
@@ -32,7 +20,7 @@ def test_every_item_is_answered_or_refused(fuzz, kind, tmp_path):
             assert "`int`" not in line, "a type of Python is no word of a spec"
 
 
-def refusal(fuzz, kind, number, folder):
+def refusal(kind, number, folder):
     """The lines with which an item is refused (20 errors, and two about them, at most); none where it is answered."""
     try:
         fuzz.TESTS[kind](random.Random(f"{kind}:{number}"), folder)  # noqa: S311 - reproducible
@@ -41,7 +29,7 @@ def refusal(fuzz, kind, number, folder):
     return []
 
 
-def test_a_finding_is_found(fuzz, tmp_path, monkeypatch):
+def test_a_finding_is_found(tmp_path, monkeypatch):
     def broken(rng, folder):
         raise ZeroDivisionError("planted")
 

@@ -37,8 +37,7 @@ PVT_SMALL = {
 
 
 def put_attention(mixer, weights, theirs):
-    weights.put(mixer.q, f"{theirs}.query")
-    weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
+    weights.put_projections(mixer, f"{theirs}.query", f"{theirs}.key", f"{theirs}.value")
     if hasattr(mixer, "reduce"):
         for kind in ("weight", "bias"):
             whole = weights.take(f"{theirs}.spatial_reduction.{kind}")

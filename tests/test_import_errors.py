@@ -274,10 +274,8 @@ def test_a_public_model_s_config_gives_its_preset(config, preset, tmp_path):
 
 
 def test_a_name_is_never_an_instruction(tmp_path):
-    path = tmp_path / "config.json"
     for name in ("", "/", "\x1b[31mred", "a" * 500, "{x: 1}", "名前", "- x\n# y", 7, None):
-        path.write_text(json.dumps({"model_type": "gpt2", "_name_or_path": name}))
-        spec = import_config(path)
+        spec = import_config(write(tmp_path, {"model_type": "gpt2", "_name_or_path": name}))
         assert read(spec.text, "spec.yaml")[0] == spec.data
 
 

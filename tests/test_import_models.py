@@ -15,16 +15,13 @@ from msgspec.structs import fields
 
 from hugging_face import CONFIGS, ours, placed, theirs, write
 from modules import counted_by_torch
-from strategies import exact
+from strategies import both_accounts, exact
 from transformers_models import parameters, transformers
 from xfcost.api.analysis import analyze
-from xfcost.counting.forward import count
 from xfcost.importing.convert import FAMILIES, family_of
 from xfcost.importing.family import COST_FREE, SUPPORTED_VALUES
 from xfcost.ledger.errors import SpecError
 from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
 
 TOKENS = 11
 _BERT = {
@@ -32,16 +29,11 @@ _BERT = {
     "max_position_embeddings": 16, "num_labels": 5,
 }  # fmt: skip
 _GPT = {"vocab_size": 29, "n_embd": 12, "n_layer": 2, "n_head": 3, "num_labels": 5, "pad_token_id": 0}
-_LLAMA = {
-    "vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
-    "intermediate_size": 20, "max_position_embeddings": 16, "num_labels": 5, "pad_token_id": 0,
-}  # fmt: skip
-_DEEPSEEK = {
-    "vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3,
-    "intermediate_size": 20, "moe_intermediate_size": 7, "max_position_embeddings": 16, "num_labels": 5,
-    "pad_token_id": 0, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": 8, "qk_nope_head_dim": 4,
-    "qk_rope_head_dim": 2, "v_head_dim": 3, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
-    "n_group": 4, "topk_group": 2,
+_LLAMA = _BERT | {"num_key_value_heads": 1, "pad_token_id": 0}
+_DEEPSEEK = _LLAMA | {
+    "num_hidden_layers": 3, "num_key_value_heads": 3, "moe_intermediate_size": 7, "first_k_dense_replace": 1,
+    "kv_lora_rank": 6, "q_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 3,
+    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
 }  # fmt: skip
 _T5 = {
     "vocab_size": 29, "d_model": 12, "d_kv": 5, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 3, "d_ff": 20,
@@ -186,7 +178,7 @@ TRACED = [
 def test_the_spec_runs_and_every_row_is_what_the_trace_sees(kind, architecture, tmp_path):
     path, _ = config(tmp_path, kind, architecture, **two_labels(architecture))
     _, architecture_ = placed(path, run_of(kind, architecture)._replace(batch=2))
-    exact(reconciled(count(architecture_), *build(architecture_)))
+    exact(both_accounts(architecture_))
 
 
 # `xfcost import` on configs as the public models' are: parameters to the unit beside the model transformers builds

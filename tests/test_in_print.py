@@ -1,12 +1,6 @@
 """Figures in print beside ours: serving (no measured one beats the bound, KV bytes are exact), compute of training."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-
 import serving
 import training
 

@@ -23,31 +23,12 @@ KINDS = ("mla",)
 # GPT-3 ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)
-GPT3_SIZES = {
-    "gpt3-small": (125, 12, 768, 12),
-    "gpt3-medium": (356, 24, 1024, 16),
-    "gpt3-large": (760, 24, 1536, 16),
-    "gpt3-xl": (1320, 24, 2048, 16),
-    "gpt3-2.7b": (2650, 32, 2560, 32),
-    "gpt3-6.7b": (6660, 32, 4096, 32),
-    "gpt3-13b": (12850, 40, 5120, 40),
-    "gpt3-175b": (174600, 96, 12288, 96),
-}
 
 
 def params(name, *settings):
     total = counted(name, *settings).total("params")
     assert total is not None
     return total
-
-
-@pytest.mark.parametrize("preset", GPT3_SIZES)
-def test_table_d_1_within_four_thousandths(preset):
-    printed, layers, dim, heads = GPT3_SIZES[preset]
-    assert params(preset) == pytest.approx(printed * 1e6, rel=4e-3)
-    with torch.device("meta"):
-        model = hf.theirs_gpt2(n_embd=dim, n_layer=layers, n_head=heads, n_positions=2048)
-    assert params(preset) == hf.parameters(model)
 
 
 def test_the_two_rows_of_table_2_1_that_do_not_add_up():
@@ -111,7 +92,7 @@ def compare_llama(model, ours, *, tied=False, dense=True):
     """Parameters, outputs with the same weights, and (where both run the dense product) MACs."""
     model = hf.scrambled(model.double())
     language_models_copied(model, ours[1].model, tied=tied)
-    hf.alike(model, ours, hf.logits_uncached, tolerance=1e-5, macs=dense)  # norms and softmax in float32
+    hf.alike(model, ours, hf.logits_uncached, tolerance=1e-5, more=0 if dense else None)  # norms and softmax in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -194,11 +175,7 @@ def _put_layer(inner, weights, name, *, gated):
         for one, other in names.items():
             weights.put(getattr(inner, one), f"{name}.{other}")
         return
-    if name.endswith("SelfAttention"):
-        weights.put_joined(inner.qkv, *(f"{name}.{letter}" for letter in "qkv"))
-    else:
-        weights.put(inner.q, f"{name}.q")
-        weights.put_joined(inner.kv, f"{name}.k", f"{name}.v")
+    weights.put_projections(inner, *(f"{name}.{letter}" for letter in "qkv"))
     weights.put(inner.out, f"{name}.o")
 
 

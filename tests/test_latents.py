@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,10 @@ from torch import Tensor, nn
 from cases.base import Case
 from cases.layers import POOLING_ATTENTION
 from contract import LargestTensor, example, make
-from growth import exponent, orders_at
-from modules import counted_by_torch
-from places import at
+from places import at, on
 from specs import counted
-from strategies import exact, loaded, placed
-from transformers_models import parameters, transformers
+from strategies import exact, loaded, stack
+from transformers_models import TheirWeights, compare, ours_of, parameters, transformers
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -49,8 +48,7 @@ every_case = pytest.mark.parametrize(("component", "grid", "fused"), CASES, ids=
 every_component = pytest.mark.parametrize("component", POOLING_ATTENTION, ids=str)
 
 
-def spot(grid: Grid, *, fused: bool = False) -> Place:
-    return Place(grid=grid, dim=POOLING_ATTENTION_WIDTH, out_dim=OUT, fused=fused)
+spot = partial(on, dim=POOLING_ATTENTION_WIDTH, out_dim=OUT)
 
 
 def tokens(grid: Grid) -> Tensor:
@@ -75,16 +73,6 @@ def test_the_order_of_a_set_changes_nothing(component: PoolingAttention) -> None
         module = make(Case(component, spot(grid, fused=fused)))
         torch.testing.assert_close(module(x[:, order]), module(x), rtol=1e-12, atol=1e-13)
         assert not torch.allclose(module(x), module(x.roll(1, -1)))
-
-
-@every_component
-def test_more_tokens_cost_what_the_orders_say(component: PoolingAttention) -> None:
-    for fused in (False, True):
-        small, large = (list(component_rows(component, spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
-        for before, after in zip(small, large, strict=True):
-            order = orders_at(component, spot(Grid((4,)), fused=fused))[before.path]
-            costs = [row.macs or row.flops or row.params for row in (before, after)]
-            assert costs[1] / costs[0] == 2 ** exponent(order), (before.path, order)
 
 
 @every_component
@@ -150,8 +138,7 @@ def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path
 
 
 def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
-    stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
-    data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
+    data = stack({"kind": "full", "heads": 2}, dim=4, input={"kind": "vectors", "channels": 4}, embed=[], head=HEAD)
     architecture = place(loaded(data, tmp_path), Run())
     assert architecture.grid == Grid((512,))
     assert build(architecture).inputs[0].shape == (1, 512, 4)
@@ -274,7 +261,7 @@ def theirs(**settings: Any) -> nn.Module:
     return model.eval().requires_grad_(requires_grad=False)
 
 
-def ours(folder: Path, device: str) -> tuple[Architecture, BuiltModel]:
+def ours(folder: Path) -> tuple[Architecture, BuiltModel]:
     pre = {"norm": "layer_norm", "place": "pre"}
     pool = {"kind": "pooling_attention", "heads": 1, "residual": pre}
     layer = [{"kind": "full", "heads": HEADS}, {"kind": "mlp", "ratio": 1}]
@@ -289,34 +276,21 @@ def ours(folder: Path, device: str) -> tuple[Architecture, BuiltModel]:
         ],
         "head": {"kind": "classifier", "pool": "mean", "norm": "none", "classes": CLASSES},
     }
-    architecture = placed(data, folder, dtype="float64")
-    return architecture, build(architecture, device)
+    return ours_of(data, folder, dtype="float64")
 
 
-def copied(live: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Their weights into our modules, none left over."""
-    left = dict(weights)
+def copied(theirs: nn.Module, ours: Any) -> None:
+    """Their weights into ours, every one of them."""
+    weights = TheirWeights(theirs)
 
-    def put(ours_: Any, *names: str) -> None:
-        for kind in ("weight", "bias"):
-            getattr(ours_, kind).copy_(torch.cat([left.pop(f"{name}.{kind}") for name in names]))
+    def put(norms: list[Any], reading: Any, mlp: Any, prefix: str) -> None:
+        for number, norm in enumerate(norms, 1):
+            weights.put(norm, f"{prefix}.attention.self.layernorm{number}")
+        weights.put_projections(reading, *(f"{prefix}.attention.self.{name}" for name in ("query", "key", "value")))
+        weights.put(reading.out, f"{prefix}.attention.output.dense")
+        weights.put_mlp(mlp, *(f"{prefix}.{name}" for name in ("mlp.dense1", "mlp.dense2", "layernorm")))
 
-    def attention(norms: Any, reading: Any, prefix: str, *, cross: bool) -> None:
-        put(norms[0], f"{prefix}.attention.self.layernorm1")
-        if cross:
-            put(norms[1], f"{prefix}.attention.self.layernorm2")
-            put(reading.q, f"{prefix}.attention.self.query")
-            put(reading.kv, *(f"{prefix}.attention.self.{name}" for name in ("key", "value")))
-        else:
-            put(reading.qkv, *(f"{prefix}.attention.self.{name}" for name in ("query", "key", "value")))
-        put(reading.out, f"{prefix}.attention.output.dense")
-
-    def mlp(ours_: Any, prefix: str) -> None:
-        put(ours_.residual_norm, f"{prefix}.layernorm")
-        put(ours_.inner.fc1, f"{prefix}.mlp.dense1")
-        put(ours_.inner.fc2, f"{prefix}.mlp.dense2")
-
-    first, second = live.get_submodule("streams.0.stages")
+    first, second = ours.streams[0].stages
     queries = "perceiver.decoder.decoder.output_position_encodings.position_embeddings"
     stem_layers = {
         "perceiver.encoder.cross_attention": (first, "perceiver.embeddings.latents"),
@@ -324,29 +298,17 @@ def copied(live: nn.Module, weights: dict[str, Tensor]) -> None:
     }
     for prefix, (stage, seeds) in stem_layers.items():
         entry = stage.enter[0]
-        entry.seeds.weight.copy_(left.pop(seeds)[None])
-        attention((entry.seeds_norm, entry.tokens_norm), entry, prefix, cross=True)
-        mlp(stage.run[0][0], prefix)
+        entry.seeds.weight.copy_(weights.take(seeds)[None])
+        put([entry.seeds_norm, entry.tokens_norm], entry, stage.run[0][0], prefix)
     for number in range(LAYERS):
-        mixer, feed = first.run[1 + number]
-        prefix = f"perceiver.encoder.self_attends.{number}"
-        attention((mixer.residual_norm,), mixer.inner, prefix, cross=False)
-        mlp(feed, prefix)
-    put(live.get_submodule("head.linear"), "perceiver.decoder.decoder.final_layer")
-    assert not left
+        mixer, mlp = first.run[1 + number]
+        put([mixer.residual_norm], mixer.inner, mlp, f"perceiver.encoder.self_attends.{number}")
+    weights.put(ours.head.linear, "perceiver.decoder.decoder.final_layer")
+    assert not weights
 
 
 def test_the_same_parameters_macs_and_numbers(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    reference = theirs()
-    architecture, live = ours(tmp_path, "cpu")
-    ledger = count(architecture)
-    assert parameters(reference) == ledger.total("params")
-    image = torch.randn(1, 3, 224, 224)
-    logits, macs = counted_by_torch(lambda: reference(inputs=image).logits)
-    assert macs == ledger.total("macs") > 0
-    copied(live.model, reference.state_dict())
-    torch.testing.assert_close(live.model(image.double()).float(), logits, rtol=1e-3, atol=1e-5)
+    compare(theirs(), ours(tmp_path), copied, lambda model, image: model(inputs=image).logits, tolerance=1e-6)
 
 
 def test_the_preset_is_the_released_size_with_weights_of_its_own_in_every_layer() -> None:

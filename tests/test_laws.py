@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import xfcost
 from cases import CASES
 from helpers import report_text, table_of
-from strategies import as_yaml, spec_of
+from strategies import as_yaml, spec_of, stack
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
@@ -55,17 +55,9 @@ def decoders(draw):
     mlp = {"kind": "swiglu", "hidden": 8 * draw(SMALL)}
     experts = draw(st.integers(2, 12))
     several = {"kind": "moe", "experts": experts, "active": draw(st.integers(1, experts)), "expert": mlp}
-    stage = {
-        "dim": 4 * draw(SMALL),
-        "depth": 4 * draw(SMALL),
-        "block": [span | heads, draw(st.sampled_from([mlp, several]))],
-    }
-    return {
-        "input": {"kind": "tokens", "vocabulary": 12 * draw(SMALL), "length": 4096},
-        "embed": [{"kind": "token"}],
-        "stages": [stage],
-        "head": {"kind": "language_model"},
-    }
+    block = (span | heads, draw(st.sampled_from([mlp, several])))
+    sizes = {"dim": 4 * draw(SMALL), "depth": 4 * draw(SMALL), "vocabulary": 12 * draw(SMALL)}
+    return stack(*block, length=4096, head={"kind": "language_model"}, **sizes)
 
 
 EXAMPLES = [spec_of(one) for kind in MECHANISMS.values() for one in CASES[kind].examples]

@@ -1,9 +1,9 @@
 """The one table: what a join finds, and what totals add up to."""
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import join, with_seconds
@@ -32,10 +32,6 @@ def ledger(*rows, **metadata):
     return Ledger(metadata=Metadata(name="toy", tokens="4", grid_tokens=4, **metadata), rows=rows)
 
 
-def traced(row, **changes):
-    return msgspec.structs.replace(row, **changes)
-
-
 def test_accounts_that_agree_are_joined_exactly():
     both = join(ledger(A, B), [B, A])
     assert both.agreement.exact
@@ -48,7 +44,7 @@ def test_accounts_that_agree_are_joined_exactly():
 @pytest.mark.parametrize("quantity", ["times", "params", "macs", "flops"])
 def test_one_wrong_count_is_found(quantity):
     wrong = getattr(A, quantity) + 1
-    both = join(ledger(A, B), [traced(A, **{quantity: wrong}), B])
+    both = join(ledger(A, B), [replace(A, **{quantity: wrong}), B])
     assert not both.agreement.exact
     assert both.agreement.differences == ({"path": "x.a", "quantity": quantity, "counted": wrong - 1, "traced": wrong},)
 
@@ -115,13 +111,13 @@ def test_totals_count_repeated_blocks_and_keep_missing_apart_from_zero():
 def test_attention_memory_by_hand():
     # 64 entries per layer (batch 2 × 4 heads × 8), 12 layers; fp32: 8·4 = 32 bytes per head and sample, 256 per layer;
     # another 64 are alive beside them
-    deep = ledger(A, traced(B, times=12), batch=2, dtype="float32")
+    deep = ledger(A, replace(B, times=12), batch=2, dtype="float32")
     assert deep.attention_memory() == {"per_head": 32, "per_layer": 256, "all_layers": 3072, "peak": 512}
-    half = ledger(A, traced(B, times=12), batch=2, dtype="bfloat16")
+    half = ledger(A, replace(B, times=12), batch=2, dtype="bfloat16")
     assert half.attention_memory() == {"per_head": 16, "per_layer": 128, "all_layers": 1536, "peak": 256}
     assert ledger(A).attention_memory()["peak"] == 0
     # a fused kernel's 64 statistics are float32 in bfloat16 too
-    fused = ledger(traced(B, times=12, matrix=Matrix(0, 0, statistics=64)), batch=2, dtype="bfloat16")
+    fused = ledger(replace(B, times=12, matrix=Matrix(0, 0, statistics=64)), batch=2, dtype="bfloat16")
     assert fused.attention_memory() == {"per_head": 32, "per_layer": 256, "all_layers": 3072, "peak": 256}
 
 

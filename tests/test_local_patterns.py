@@ -9,10 +9,7 @@ import torch
 import places
 import transformers_models as hf
 from growth import orders_at
-from modules import counted_by_torch
 from specs import architecture_of, counted
-from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
 from xfcost.mechanisms.full import Full
@@ -42,19 +39,8 @@ def copied(theirs, ours, pooler, first=0):
     assert not weights
 
 
-def alike(theirs, ours, numbers, padding, **how):
-    """Outputs, parameters and MACs of both.
-
-    Theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
-    and 2 samples.
-    """
-    architecture, live = ours
-    answer, macs = counted_by_torch(lambda: theirs(numbers, **how).pooler_output)
-    with torch.no_grad():
-        torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
-    totals = count(architecture).totals()
-    assert totals["params"] == hf.parameters(theirs)
-    assert totals["macs"] + 2 * 2 * padding * 8 * 12 * 12 == macs
+# Theirs pads before its first layer, so that the MLPs work on padding too: in 2 layers and 2 samples.
+PADDING = 2 * 2 * 8 * 12 * 12
 
 
 @pytest.mark.parametrize("global_tokens", [0, 1, 3])
@@ -72,7 +58,9 @@ def test_longformer_with_their_weights(length, global_tokens, tmp_path):
     numbers = ours[1].inputs[0].clamp_min(2)  # 1 is padding there, and masked
     attends = torch.zeros_like(numbers)
     attends[:, :global_tokens] = 1
-    alike(theirs, ours, numbers, -length % 8, global_attention_mask=attends)
+    ours = ours[0], ours[1]._replace(inputs=(numbers,))
+    pooled = lambda model, numbers: model(numbers, global_attention_mask=attends).pooler_output  # noqa: E731
+    hf.alike(theirs, ours, pooled, more=-length % 8 * PADDING)
 
 
 # transformers 5.23.0, LongformerModel of base size, 4096 tokens: FlopCounterMode over 2 (eager, on the CPU)
@@ -177,22 +165,16 @@ def test_bigbird_with_their_weights(length, attention, tmp_path, monkeypatch):
     attentions = hf.transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention
     monkeypatch.setattr(attentions, "_bigbird_block_rand_mask_with_head", our_plan)
     # 36 tokens and fewer are full attention, and not padded; theirs masks by subtracting 10000
-    alike(theirs, ours, ours[1].inputs[0].clamp_min(1), -length % 4 if length > 36 else 0)
+    ours = ours[0], ours[1]._replace(inputs=(ours[1].inputs[0].clamp_min(1),))
+    pooled = lambda model, numbers: model(numbers).pooler_output  # noqa: E731
+    hf.alike(theirs, ours, pooled, more=-length % 4 * PADDING if length > 36 else 0)
 
 
 # Blockwise local attention ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def stand(grid, dim=6, *, fused=False):
-    return Place(grid=grid, dim=dim, out_dim=dim, fused=fused)
-
-
 def listed(component, grid):
     return [sorted(component.reads(grid, token)) for token in range(grid.total)]
-
-
-def figure(component, grid, quantity, *rows, dim=6):
-    return sum(getattr(row, quantity) for row in component_rows(component, stand(grid, dim)) if row.path in rows)
 
 
 def test_image_transformer_2d_by_hand():
@@ -213,8 +195,8 @@ def test_image_transformer_2d_by_hand():
     # 4 above each, 12 tokens in all: 84 + 24 + 48.
     assert sum(map(len, reads)) == component.pairs(grid) == 84 + 24 + 48
     # A memory block is an area, (2 + 1)·(3 + 2·1) = 15 positions, and not the survey's sum of lengths, 6 + 2·(1 + 1).
-    assert next(row for row in component_rows(component, stand(grid)) if row.path == "scores").reads_tokens == 15
-    assert figure(component, grid, "attention_entries", "scores") == 4 * 6 * 15
+    scores = places.rows_of(component, places.on(grid))["scores"]
+    assert (scores.reads_tokens, scores.attention_entries) == (15, 4 * 6 * 15)
     turns = [component.blocks(grid).generation_order(token) for token in range(24)]
     assert turns[:6] == [0, 1, 2, 6, 7, 8]
     assert turns[6:12] == [3, 4, 5, 9, 10, 11]

@@ -1,48 +1,40 @@
 """Attention through fewer rows: low-rank, Nyström and compressed, and weights that ignore the content."""
 
-import msgspec
 import pytest
 import torch
 from torch.nn import functional as F
 
 import transformers_models as hf
+from modules import noise
 from places import at, total
-from specs import counted
-from strategies import exact, placed
-from xfcost.counting.forward import count
+from strategies import both_accounts, exact, placed, stack
 from xfcost.formulas.arithmetic import root_divisor
-from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import Nystrom, pseudo_inverse
 from xfcost.mechanisms.spatial_reduction import Compressed
 from xfcost.mechanisms.synthesizer import Synthesizer
-from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 from xfcost.program.residual import component_rows
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.program import Functions, ProgramModule
 from xfcost.torch_models.shared.attention import multiples_of_identity
 
 # `--kind` of one of these selects this file
-KINDS = ("low_rank", "nystrom", "compressed", "synthesizer", "token_mlp")
+KINDS = ("low_rank", "nystrom", "compressed", "synthesizer")
 
 
 # Low-rank attention ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def model(*blocks, length=16, dim=12):
-    return {
-        "input": {"kind": "tokens", "vocabulary": 11, "length": length},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": dim, "blocks": [[{"kind": "low_rank", **block}] for block in blocks]}],
-    }
+    stage = {"dim": dim, "blocks": [[{"kind": "low_rank", **block}] for block in blocks]}
+    return stack(length=length, stages=[stage])
 
 
 def test_layerwise_sharing_is_one_table_in_the_model(tmp_path):
     architecture = placed(model(*[{"heads": 2, "rank": 4, "share": "layerwise"}] * 3), tmp_path)
     live = build(architecture, "cpu")
-    ledger = exact(reconciled(count(architecture), *build(architecture)))
+    ledger = exact(both_accounts(architecture))
     assert {row.path: row.params for row in ledger.rows if row.params and row.path.startswith("shared")} == {
         "shared.projection_16x4": 64
     }
@@ -70,10 +62,6 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path):
 # Nyström attention ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def noise(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
 @pytest.mark.parametrize("n", [3, 4, 5])
 @pytest.mark.parametrize("fused", [False, True])
 def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n, *, fused):
@@ -95,11 +83,6 @@ def test_the_iteration_comes_to_the_inverse():
     assert errors[0] > 0.5
     assert errors[-1] < 1e-8
     assert errors == sorted(errors, reverse=True)
-
-
-def test_counting_is_quick_whatever_n():
-    rows = list(component_rows(Nystrom(heads=2), at(2**32)))
-    assert sum(row.macs for row in rows) > 2**40
 
 
 def nystrom_copied(theirs, ours):
@@ -173,26 +156,3 @@ def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn():
 def test_the_divisor_nearest_below_the_root(n, divisor):
     assert root_divisor(n) == divisor
     assert Synthesizer(heads=2, form="factorized_dense").factors(Grid((n,))) == (divisor, n // divisor)
-
-
-# MLP-Mixer, ResMLP and gMLP ───────────────────────────────────────────────────────────────────────────────────────────
-
-SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
-
-
-@pytest.mark.parametrize(
-    "component", [TokenMlp(hidden=5), TokenLinear(), Gmlp()], ids=lambda component: component.label()
-)
-def test_token_mixing_is_global_static_and_bound_to_n(component):
-    larger = msgspec.structs.replace(SPOT, grid=Grid((4, 4)))
-    for row, other in zip(component_rows(component, SPOT), component_rows(component, larger), strict=True):
-        assert row.bound == row.mixes == (row.params != other.params)
-        assert not row.content_dependent
-        assert (row.mixing, row.reads) in {("per-token", None), ("global", "N"), ("global", "k")}
-
-
-def test_bound_parameters_are_what_another_n_changes():
-    # 12 blocks of 2·196·384 + 384 + 196 weights over tokens.
-    ledgers = [counted("mixer-b16", tokens=tokens) for tokens in (None, (784,))]
-    assert ledgers[0].bound_params == 12 * (2 * 196 * 384 + 384 + 196)
-    assert len({ledger.total("params") - ledger.bound_params for ledger in ledgers}) == 1

@@ -37,13 +37,8 @@ class Net(nn.Module):
     def forward(self, x):
         return self.mix(self.map(x))
 
-class Conv(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Conv2d(3, 4, 4, 4, bias=False)
-
-    def forward(self, x):
-        return self.stem(x)
+def Conv():
+    return nn.Conv2d(3, 4, 4, 4, bias=False)
 """
 PARTS = """
 from torch import nn

@@ -1,12 +1,12 @@
 """The sweep itself, its processes and clock handed in: order, resumption, what fails, what is told."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, names, row
+from measured import DESCRIBED, HERE, THERE, VERSIONS, configuration, counted, measured, names, row
 from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.process import RanRow
 from xfcost.ledger.errors import DeviceError, OutputError, UsageError
@@ -39,13 +39,6 @@ class Told:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "runs.jsonl"
-
-
-@pytest.fixture
-def file(path: Path) -> Iterator[RunsFile]:
-    found = RunsFile(path, HEADER, lambda text: None)
-    yield found
-    found.close()
 
 
 def sweep(file: RunsFile, plan: Sequence[PlannedRow] = PLAN) -> RowSweep:

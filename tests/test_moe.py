@@ -10,20 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import contract
 import transformers_models as hf
+from cases.base import Case
 from cases.layers import PACKED, SLOTTED
 from contract import example
 from modules import counted_by_torch
-from places import rows_of, total
+from places import at, on, rows_of, total
 from specs import counted
-from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.objects import grouped
-from xfcost.mechanisms.full import Mla
-from xfcost.torch_models.program import ProgramModule
 
 # `--kind` of one of these selects this file
 KINDS = ("moe",)
@@ -36,14 +35,8 @@ every_component = pytest.mark.parametrize("component", [*PACKED, *SLOTTED], ids=
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=str)
 
 
-def at(grid: Grid = Grid((7,)), dim: int = 6) -> Place:  # noqa: B008 - a tuple
-    return Place(grid=grid, dim=dim, out_dim=dim)
-
-
 def make(component: Moe, place: Place, device: str = "cpu") -> nn.Module:
-    torch.manual_seed(0)
-    with torch.device(device):
-        module = ProgramModule(component, place).double().eval()
+    module = contract.make(Case(component, place), device)
     if component.correction and device == "cpu":
         module.correction.bias_E.copy_(torch.randn(component.experts))
     return module
@@ -54,7 +47,7 @@ def make(component: Moe, place: Place, device: str = "cpu") -> nn.Module:
 )
 def test_weights_of_the_chosen_by_hand(*, normalize: bool, scale: float | None, each: int) -> None:
     """7 tokens choose 3 experts each: a number of their sum and a quotient, a product with the scale."""
-    rows = rows_of(Moe(active=3, normalize=normalize, scale=scale), at())
+    rows = rows_of(Moe(active=3, normalize=normalize, scale=scale), at(7))
     assert (rows["weights"].flops, rows["weights"].moved) == (7 * 3 * each, 7 * 3)
 
 
@@ -114,7 +107,7 @@ def reference(component: Moe, torch_module: nn.Module, x_ND: Tensor) -> Tensor:
 @every_component
 @every_grid
 def test_outputs_and_gradients_are_those_of_a_loop(component: Moe, grid: Grid) -> None:
-    torch_module, (x_BND,) = make(component, at(grid)), example(at(grid), 2)
+    torch_module, (x_BND,) = make(component, on(grid)), example(on(grid), 2)
     leaves = [x_BND.requires_grad_(), *torch_module.parameters()]
     ours, plain = torch_module(x_BND), torch.stack([reference(component, torch_module, x_ND) for x_ND in x_BND])
     torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
@@ -126,7 +119,7 @@ def test_outputs_and_gradients_are_those_of_a_loop(component: Moe, grid: Grid) -
 
 def test_an_expert_that_no_token_chose_is_not_run() -> None:
     component = Moe(experts=6, active=1, expert=Mlp(hidden=5), normalize=False)
-    torch_module, (x_BND,) = make(component, at()), example(at(), 1)
+    torch_module, (x_BND,) = make(component, at(7)), example(at(7), 1)
     torch_module.requires_grad_(requires_grad=False)
     with torch.no_grad():
         torch_module.router.weight.fill_(0)
@@ -136,15 +129,7 @@ def test_an_expert_that_no_token_chose_is_not_run() -> None:
         for leaf in (torch_module.experts.fc1, torch_module.experts.fc2):
             leaf.weight[[0, 1, 2, 3, 5]] = float("nan")
         assert torch.equal(torch_module(x_BND), before)
-    assert counted_by_torch(lambda: torch_module(x_BND))[1] == total(component, at(), "macs")
-
-
-@pytest.mark.parametrize("component", PACKED, ids=str)
-@every_grid
-def test_no_token_reads_another(component: Moe, grid: Grid) -> None:
-    # tokens of one expert share a product, and its size decides how it rounds
-    seen = probe(make(component, at(grid)), example(at(grid), 1), rounding=1e-12)
-    assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))
+    assert counted_by_torch(lambda: torch_module(x_BND))[1] == total(component, at(7), "macs")
 
 
 def test_slots_by_hand() -> None:
@@ -153,12 +138,12 @@ def test_slots_by_hand() -> None:
     # ⌈1.25·2·7/8⌉ = ⌈2.1875⌉ = 3 slots, 24 computed for 14 copies
     component = Moe(capacity=1.25)
     assert (component.slots(7), component.computed(7)) == (3, 24)
-    assert rows_of(component, at())["experts_gate"].macs == 24 * 6 * 16
+    assert rows_of(component, at(7))["experts_gate"].macs == 24 * 6 * 16
 
 
 def test_a_matrix_of_all_experts_is_one_tensor() -> None:
     """However many they are: a trace of 256 experts holds no more than one of 8."""
-    many, few = (make(Moe(experts=experts, expert=Swiglu(hidden=4)), at(), "meta") for experts in (256, 8))
+    many, few = (make(Moe(experts=experts, expert=Swiglu(hidden=4)), at(7), "meta") for experts in (256, 8))
     assert len(list(many.parameters())) == len(list(few.parameters())) == 4
     assert many.experts.gate.weight.shape == (256, 4, 6)
 
@@ -279,10 +264,6 @@ def test_active_parameters(name: str, active: int) -> None:
     assert sum(group["active_params"] for group in grouped(ledger, "block")) == active
 
 
-def test_all_experts_active_idle_none() -> None:
-    assert total(PACKED[2], at(), "active_params") == total(PACKED[2], at(), "params")
-
-
 def test_the_cost_of_a_count_depends_on_neither_depth_nor_experts() -> None:
     rows = [len(counted(name).rows) for name in ("switch-base-8", "switch-base-256", "switch-large-128")]
     assert len(set(rows)) == 1
@@ -292,9 +273,3 @@ def test_the_cost_of_a_count_depends_on_neither_depth_nor_experts() -> None:
 def test_a_token_of_switch_costs_what_one_of_t5_does_but_for_the_router() -> None:
     routers = 12 * 512 * 768 * 128
     assert counted("switch-base-128").total("macs") - counted("t5-base").total("macs") == routers
-
-
-def test_latent_attention_keeps_less_for_a_cache() -> None:
-    """DeepSeek-V2, Table 1: (d_c + d_r)·l numbers per token, 4.5·d_h a layer where d_c = 4·d_h and d_r = d_h/2."""
-    component = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512)
-    assert component.latent == 576 == 9 * 128 // 2

@@ -1,36 +1,22 @@
 """Numbers that must come out, each with its arithmetic; what lectures say of processing sequences."""
 
 import tracemalloc
-from pathlib import Path
-from textwrap import dedent
+from typing import Any
 
 import pytest
 
+from specs import architecture_of, counted
+from strategies import both_accounts, exact
 from xfcost.api.analysis import analyze, compare
-from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
 
 MIB, GIB = 2**20, 2**30
 
 
-def counted(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -> Ledger:
-    return count(place(load(name, settings), run or Run()))
-
-
-def both(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -> Ledger:
+def both(name: str, *settings: str, **run: Any) -> Ledger:
     """Counted and traced, asserted to agree exactly."""
-    architecture = place(load(name, settings), run or Run())
-    ledger = reconciled(count(architecture), *build(architecture))
-    assert ledger.agreement is not None
-    assert (ledger.agreement.differences, ledger.agreement.uncounted) == ((), ())
-    assert ledger.agreement.exact
-    return ledger
+    return exact(both_accounts(architecture_of(name, *settings, **run)))
 
 
 def the(ledger: Ledger, path: str) -> Operation:
@@ -41,12 +27,12 @@ def per_head(row: Operation) -> int:
     return row.attention_entries // row.heads
 
 
-GRID_ALONE = Run(tokens=(784,), extra_tokens=False)
+GRID_ALONE = {"tokens": (784,), "extra_tokens": False}
 
 
 def test_score_dot_products_per_head_per_block_at_784_tokens():
-    full = the(counted("vit", GRID_ALONE), "stages.0.block.0.scores")
-    window = the(counted("swin", GRID_ALONE), "stages.0.pattern.0.0.scores")
+    full = the(counted("vit", **GRID_ALONE), "stages.0.block.0.scores")
+    window = the(counted("swin", **GRID_ALONE), "stages.0.pattern.0.0.scores")
     # 784² = 614,656; a 28×28 grid has 4×4 windows of 7² = 49 tokens: 16·49² = 38,416
     assert per_head(full) == full.pairs == 614_656
     assert per_head(window) == window.pairs == 38_416
@@ -58,7 +44,7 @@ def test_score_dot_products_per_head_per_block_at_784_tokens():
 
 
 def test_a_shifted_window_computes_as_much_and_keeps_fewer_pairs():
-    row = the(counted("swin", GRID_ALONE), "stages.0.pattern.1.0.scores")
+    row = the(counted("swin", **GRID_ALONE), "stages.0.pattern.1.0.scores")
     assert per_head(row) == 38_416
     # a side of 28 shifted by 3 falls into runs 3, 7, 7, 7, 4: 9 + 3·49 + 16 = 172; 172² = 29,584
     assert row.pairs == 29_584
@@ -76,12 +62,12 @@ def test_pixels_as_tokens_are_told_and_never_allocated():
     assert ledger.attention_memory()["all_layers"] == 824_633_720_832 == 768 * GIB
     # its 48 blocks are one row per operation: no more work than one block is
     assert peak < 10 * MIB
-    assert len(ledger.rows) == len(counted("pixels-128", settings=("stages.0.depth=1",)).rows) < 25
+    assert len(ledger.rows) == len(counted("pixels-128", "stages.0.depth=1").rows) < 25
 
 
 def test_full_attention_in_swins_first_stage_and_windows_in_it():
     windows = the(counted("swin-t"), "stages.0.pattern.0.0.scores")
-    full = counted("swin-t", settings=("stages.0.pattern=[[{kind: full, heads: 3}, {kind: mlp}]]",))
+    full = counted("swin-t", "stages.0.pattern=[[{kind: full, heads: 3}, {kind: mlp}]]")
     # 224/4 = 56 tokens a side: (56²)² = 56⁴ = 9,834,496; 8×8 windows of 49²: 64·2401 = 153,664
     assert per_head(the(full, "stages.0.pattern.0.0.scores")) == 9_834_496
     assert per_head(windows) == 153_664
@@ -92,20 +78,14 @@ def test_full_attention_in_swins_first_stage_and_windows_in_it():
 def test_attention_memory_of_vit_b16_eager_and_fused():
     # 12 layers · 12 heads · 197² = 5,588,496 entries, ·4 bytes; fused 12 · 12 · 197 = 28,368
     assert counted("vit-b16").attention_memory()["all_layers"] == 4 * 5_588_496
-    assert counted("vit-b16", Run(attention="fused")).attention_memory()["all_layers"] == 4 * 28_368
+    assert counted("vit-b16", attention="fused").attention_memory()["all_layers"] == 4 * 28_368
     # the dtype halves bytes, the batch doubles them, and neither touches one matrix's entries
-    half = counted("vit-b16", Run(dtype="float16", batch=2)).attention_memory()
+    half = counted("vit-b16", dtype="float16", batch=2).attention_memory()
     assert half["all_layers"] == 2 * 2 * 5_588_496
     assert half["per_head"] == 2 * 197**2
 
 
 # A spec that nobody foresaw composes ──────────────────────────────────────────────────────────────────────────────────
-
-
-def written(folder: Path, text: str) -> str:
-    file = folder / "mine.yaml"
-    file.write_text(dedent(text), encoding="utf-8")
-    return str(file)
 
 
 HYBRID = """
@@ -125,7 +105,9 @@ HYBRID = """
 
 
 def test_three_window_blocks_then_one_global_block(tmp_path):
-    ledger = both(written(tmp_path, HYBRID))
+    file = tmp_path / "mine.yaml"
+    file.write_text(HYBRID, encoding="utf-8")
+    ledger = both(str(file))
     local, world = "stages.0.blocks.0.blocks.0.blocks.0.0.scores", "stages.0.blocks.0.blocks.1.0.scores"
     assert (the(ledger, local).times, the(ledger, world).times) == (9, 3)
     # 14×20 tokens: full 280² = 78,400; windows of 7 pad 20 to 21: 2·3 windows of 49²
@@ -136,7 +118,7 @@ def test_three_window_blocks_then_one_global_block(tmp_path):
 
 
 def test_a_window_that_does_not_divide_the_grid_is_padded_and_told():
-    ledger = both("swin-t", settings=("input.size=256",))
+    ledger = both("swin-t", "input.size=256")
     # 64×64 tokens pad to 70×70: 10×10 windows of 49²
     assert per_head(the(ledger, "stages.0.pattern.0.0.scores")) == 100 * 49**2
     # all 4900 tokens are projected, d=96 to 3·96
@@ -148,8 +130,8 @@ def test_a_window_that_does_not_divide_the_grid_is_padded_and_told():
 @pytest.mark.parametrize("sides", ["[4, 4]", "[28, 36]", "[52, 52]", "[20, 332]"])
 def test_swin_on_awkward_images(sides):
     """1×1, 7×9, 13×13 and 5×83 tokens: clipped, padded, odd when merged, and the same in both accounts."""
-    both("swin-t", settings=(f"input.size={sides}",))
-    both("swin-t", Run(attention="fused", batch=2), (f"input.size={sides}",))
+    both("swin-t", f"input.size={sides}")
+    both("swin-t", f"input.size={sides}", attention="fused", batch=2)
 
 
 # Public models at other lengths than their presets', as measured on transformers 5.23 by torch's counter ──────────────

@@ -12,6 +12,7 @@ import torch
 
 import xfcost
 from helpers import csv_of, least_macs, report_text, xf
+from strategies import stack, stored
 from xfcost.counting.devices import read_devices
 from xfcost.counting.forward import count
 from xfcost.counting.on_devices import largest_true, step_bound
@@ -261,18 +262,33 @@ def test_rows_of_experts_are_bounded_by_the_expected_ones():
     assert int(row["least_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
 
 
-def test_a_generation_is_its_prefill_and_its_steps():
-    whole = xfcost.analyze("llama3-8b", mode="generate", N=100, new_tokens=4, on="a100-sxm-80", **BF16).on
-    steps = [decode("llama3-8b", "a100-sxm-80", N=100 + number, batch=1).on.time for number in (1, 2, 3)]
-    prefill = xfcost.analyze("llama3-8b", mode="prefill", N=100, on="a100-sxm-80", **BF16).on.time
+# What generates, on what, and with which options.
+GENERATED = {
+    "one device": ("llama3-8b", "a100-sxm-80", {}),
+    "heads divided among devices": ("llama3.1-8b", "h100-sxmx8", {"tensor_parallel": 4, "batch": 6}),
+    "expected experts, every time": ("mixtral-8x7b", "h100-sxmx8", {"tensor_parallel": 8, "batch": 6}),
+    "experts of other replicas": ("mixtral-8x7b", "h100-sxmx8", {"tensor_parallel": 1, "expert_parallel": 8}),
+    "formats": ("llama3.1-8b", "h100-sxm", {"weights": "fp8", "cache": "fp8"}),
+}
+
+
+@pytest.mark.parametrize(("spec", "on", "options"), GENERATED.values(), ids=GENERATED)
+def test_a_generation_is_its_prefill_and_its_steps(spec, on, options):
+    def run(mode, **more):
+        return xfcost.analyze(spec, **BF16, on=on, mode=mode, **options, **more).on
+
+    whole, prefill = run("generate", N=100, new_tokens=4), run("prefill", N=100).time
+    steps = [run("decode", N=100 + number).time for number in (1, 2, 3)]
     assert [one.name for one in whole.phases] == ["prefill", "decode"]
     assert whole.phases[0].time == prefill
-    assert whole.phases[1].time.bytes == sum(one.bytes for one in steps)
-    assert whole.phases[1].time.flops == sum(one.flops for one in steps)
+    decode = whole.phases[1].time
+    for quantity in ("bytes", "flops", "quantised_flops", "link_bytes"):
+        assert getattr(decode, quantity) == sum(getattr(one, quantity) for one in steps)
+    assert (decode.link_bytes > 0) == ("tensor_parallel" in options)
+    assert decode.compute_seconds == pytest.approx(sum(one.compute_seconds for one in steps))
     assert whole.seconds == sum(one.time.seconds for one in whole.phases)
-    assert whole.outputs == 4
-    one = xfcost.analyze("llama3-8b", mode="generate", N=100, new_tokens=1, on="a100-sxm-80", **BF16).on
-    assert [phase.name for phase in one.phases] == ["prefill"]
+    assert whole.outputs == 4 * options.get("batch", 1)
+    assert [phase.name for phase in run("generate", N=100, new_tokens=1).phases] == ["prefill"]
 
 
 def test_rows_are_bounded_where_their_bytes_are_known():
@@ -608,11 +624,8 @@ def test_the_steps_of_one_micro_batch_are_measured():
 
 @pytest.mark.parametrize("mode", ["forward", "train"])
 def test_a_run_on_this_machine_and_the_bound_of_a_device_stand_together(mode, tmp_path):
-    path = tmp_path / "small.yaml"
-    path.write_text(
-        "name: Small\ninput: {kind: vectors, length: 8, channels: 16}\n"
-        "stages: [{dim: 16, depth: 1, block: [{kind: full, heads: 2}]}]\n"
-    )
+    entry = {"kind": "vectors", "length": 8, "channels": 16}
+    path = stored(stack({"kind": "full", "heads": 2}, dim=16, input=entry, embed=[]), tmp_path)
     options = {"mode": mode, "on": "t4", "device": "cpu", "runs": 1}
     ledger = xfcost.analyze(path, **options)
     found, flops = reached(ledger), 2 * ledger.total("macs")

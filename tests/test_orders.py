@@ -3,10 +3,13 @@
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 
+import places
 from cases import CASES
+from cases.layers import POOLING_ATTENTION
 from growth import exponent, orders_at
 from specs import architecture_of
 from strategies import place_for
@@ -27,9 +30,7 @@ from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Axial, Window
 from xfcost.program.residual import component_rows
 from xfcost.report.style import letters_text
-from xfcost.spec.load import load, preset_files, preset_names
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.load import preset_files, preset_names
 
 ENLARGED = 2**30
 
@@ -59,6 +60,7 @@ def enlarged(component: SubLayer, grid: Grid, times: int) -> Grid:
 
 
 EXAMPLES = [*(component for case in CASES.values() for component in case.examples), Mlp(), Swiglu(), Moe()]
+EXAMPLES += POOLING_ATTENTION
 LAYERS = [Grid(sides) for sides in ((6,), (2, 3), (2, 3, 4))]
 
 
@@ -66,7 +68,7 @@ def stands(component: SubLayer) -> Iterator[tuple[Grid, bool]]:
     """The grids of its case, where it grows evenly first; eager, and fused where that changes something."""
     case = CASES.get(type(component))  # type: ignore[call-overload]
     grids = dict.fromkeys((case.growth(component)[0], *case.grids)) if case else LAYERS
-    for fused in (False, True) if case and case.fused else (False,):
+    for fused in (False, True) if not case or case.fused else (False,):
         yield from ((grid, fused) for grid in grids)
 
 
@@ -115,12 +117,11 @@ def test_rows_in_letters_are_the_rows(component: SubLayer) -> None:
         assert set(orders(in_letters)) == {row.path for row in rows if costs(row)}
 
 
-def at(*sides: int, special: int = 0, **more: object) -> Place:
-    return Place(**({"grid": Grid(sides, special), "dim": 96, "out_dim": 96} | more))  # type: ignore[arg-type]
+at = partial(places.at, dim=96)
 
 
 # What mixes in a preset by multiplying, as the papers' formulas have it (docs/vision.md). Of the survey's presets
-# test_survey.py has it.
+# golden/survey.txt has it.
 MIXING = {
     "swin-t": "O(N·W²·d)",
     "pvt-tiny": "O(N²·d), O(N²·d/R²), O(N·d²)",
@@ -235,7 +236,7 @@ WINDOWED = {"Window", "LocalAttention", "LocalRelation", "LocalRelationEmbed", "
 @pytest.mark.parametrize("preset", preset_files())
 def test_a_letter_of_a_table_means_one_thing_and_a_thing_has_one_letter(preset: str) -> None:
     """W, K and Y: sides of windows, sides of kernels, classes. Which a row has is told by its component and title."""
-    architecture = place(load(preset), Run())
+    architecture = architecture_of(preset)
     components = {part.path: part.component for part, *_ in architecture.parts()}
     found: dict[str, set[str]] = {}
     for row in count(architecture).rows:

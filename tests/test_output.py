@@ -12,7 +12,7 @@ import pytest
 from helpers import environment, words_of
 from xfcost.ledger.errors import OutputError
 from xfcost.report import output
-from xfcost.report.output import check_target, write_whole
+from xfcost.report.output import write_whole
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions and signals of POSIX")
 
@@ -35,12 +35,6 @@ def test_a_new_file_gets_those_of_any_new_file(tmp_path: Path, monkeypatch: pyte
     write_whole(tmp_path / "new", b"new", force=False)
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "any").stat().st_mode
     assert sorted(path.name for path in tmp_path.iterdir()) == ["any", "new"]
-
-
-@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="a folder that takes no file")
-def test_a_folder_that_takes_no_file_is_refused_before_any_work() -> None:
-    with pytest.raises(OutputError, match=r"^-o /proc/x.html: can't be written: "):
-        check_target(Path("/proc/x.html"), force=False)
 
 
 @pytest.mark.parametrize("unnamed", [True, False])

@@ -1,6 +1,5 @@
-"""Kinds found in small modules, with the answer worked out by hand, and in unmodified models of `transformers`."""
+"""Kinds found in small modules, with the answer worked out by hand."""
 
-import logging
 from collections.abc import Callable
 from copy import deepcopy
 from fractions import Fraction
@@ -13,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import xfcost
 from followed import follow, run_followed
-from ownership_cases import CASES, OF_SEQUENCES, SEQUENCE, D, attention, attention_to, decoded, mapping, solved, windows
+from ownership_cases import CASES, OF_SEQUENCES, SEQUENCE, D, attention, attention_to, decoded, mapping, solved
 from xfcost.torch_models.any_model.row_kinds import at_full_size
 from xfcost.torch_models.mixing.follower import Follower
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
@@ -101,35 +100,6 @@ def test_learned_maps_along_the_tokens_are_static() -> None:
     ]
 
 
-def test_of_a_dense_product_both_numbers_are_given() -> None:
-    window = CASES["a window kept of a dense product"][0]
-    scores = next(one for one in found(window, SEQUENCE) if one.name == "aten.bmm")
-    assert scores.computed
-    assert (scores.computed.largest, scores.reads) == (6, (1, 3, 3))
-
-
-def test_without_a_second_size_what_reads_a_part_is_unknown() -> None:
-    torch.manual_seed(0)
-    operations = follow(mapping(windows), (torch.randn(SEQUENCE),))
-    assert {one.kind for one in operations} == {None, "per-token", "unknown"}
-    assert {one.kind for one in follow(mapping(attention), (torch.randn(SEQUENCE),))} == {None, "per-token", "global"}
-
-
-def test_what_no_rule_knows_is_unknown() -> None:
-    (only,) = (one for one in found(lambda linear, x: torch.pdist(x[0]), SEQUENCE) if one.kind)
-    assert (only.kind, only.reason) == ("unknown", "it has no rule")
-
-
-def test_what_works_on_an_unknown_result_is_unknown_too() -> None:
-    def then(linear: nn.Module, x: Tensor) -> Tensor:
-        lost = torch.pdist(x[0])[None, : x.shape[1], None].expand(x.shape)
-        return (attention(nn.Identity(), lost) + x).relu().transpose(1, 2)
-
-    kinds = {one.name: one.kind for one in found(then, SEQUENCE)}
-    assert {kinds.pop(name) for name in ("aten.relu", "aten.transpose")} <= {None, "per-token"}
-    assert {kinds[name] for name in ("aten._pdist_forward", "aten.bmm", "aten._softmax", "aten.add")} == {"unknown"}
-
-
 def test_tokens_may_lie_on_another_axis() -> None:
     inputs = [torch.randn(1, 6, tokens) for tokens in (8, 12)]
     module = nn.Conv1d(6, 5, 3, padding=1)
@@ -169,21 +139,6 @@ def test_another_dispatch_mode_sees_the_same_operations_and_no_others(outside: b
     with torch.no_grad(), running_modules(module, follower.running), first, second:
         module(x)
     assert seen.names == [noted.name for noted in follower.noted]
-
-
-def test_the_module_is_left_as_it_was() -> None:
-    module = nn.TransformerEncoderLayer(D, 2, 16, batch_first=True).eval()
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    follow(module, (torch.randn(SEQUENCE),))
-    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-    assert not any(one._forward_hooks or one._forward_pre_hooks for one in module.modules())
-    assert torch.backends.mha.get_fastpath_enabled()
-
-
-def test_each_operation_names_its_innermost_module() -> None:
-    module = nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.ReLU()))
-    operations = follow(module, (torch.randn(4, D),), token_axes={0: (0,)})
-    assert [(one.module, one.name) for one in operations if one.kind] == [("0", "aten.addmm"), ("1.0", "aten.relu")]
 
 
 def test_a_system_of_equations_reads_all_tokens_before() -> None:
@@ -228,54 +183,3 @@ SIZES: Final = (Fraction(1, 8), Fraction(1, 4), Fraction(1, 2))
 )  # fmt: skip
 def test_a_number_at_the_given_size_is_on_a_line_through_three(points: Any, expected: int | None) -> None:
     assert at_full_size(list(points)) == expected
-
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
-TEXT: Final = {
-    "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
-    "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-FUSED: Final = "_scaled_dot_product_flash_attention_for_cpu"
-CAPPED: Final = ("bmm", "mul", "div", "tanh", "mul", "add", "_softmax", "bmm")
-# Configuration, model, settings, inputs of two sizes, further arguments; name, kind, reads, and computed of what mixes.
-MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[str, Any], list[Any]]]] = {
-    "Llama": (
-        "LlamaConfig", "LlamaModel", TEXT | {"num_key_value_heads": 1}, (12, 20), {},
-        [(FUSED, "global", 12, None)] * 2,
-    ),
-    "Longformer": (
-        "LongformerConfig", "LongformerModel", TEXT | {"attention_window": 4, "num_hidden_layers": 1}, (16, 24), {},
-        [
-            ("bmm", "local", 4, None), *[("where", "local", 2, None)] * 2,
-            *[(name, "local", 5, None) for name in ("add_", "_softmax", "masked_fill", "bmm")],
-        ],
-    ),
-    "Gemma 2": (
-        "Gemma2Config", "Gemma2Model", TEXT | {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 4},
-        (12, 20), {"use_cache": False},
-        # scaled, capped (÷, tanh, ×) and masked, pair by pair
-        [(name, "local", 4, 12) for name in CAPPED] + [(name, "global", 12, None) for name in CAPPED],
-    ),
-    "Mamba": (
-        "MambaConfig", "MambaModel",
-        {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}, (12, 20), {"use_cache": False},
-        [("convolution", "local", 4, None), *[("mul", "global", 12, None)] * 11],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_attention_is_found_and_all_else_is_per_token(name: str) -> None:
-    torch.manual_seed(0)
-    config, model, settings, sizes, more, expected = MODELS[name]
-    module = getattr(transformers, model)(getattr(transformers, config)(**settings)).eval()
-    small, large = (((torch.randint(5, 50, (1, size)),), more) for size in sizes)
-    operations = follow(module, *small, larger=large)
-    computed = [
-        one.computed.largest if one.computed and one.reads and one.computed.largest > one.reads.largest else None
-        for one in operations
-        if one.kind not in {None, "per-token"}
-    ]
-    assert [(*row[:3], more) for row, more in zip(mixing(operations), computed, strict=True)] == expected

@@ -1,13 +1,11 @@
 """`tools/planted_errors.yaml` still fits the code; `tools/plant_errors.py` plants its errors."""
 
 import shlex
-import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+from plant_errors import planted_errors
 
-from plant_errors import planted_errors  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_every_planted_error_can_be_planted() -> None:

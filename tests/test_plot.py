@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from itertools import pairwise
 
 import msgspec
@@ -15,10 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from helpers import error_of, stdout_of, table_of
 from xfcost.api.axes import axis_of
 from xfcost.api.runs import make_run
-from xfcost.cli import command
 from xfcost.counting.comparison import distinct
 from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
-from xfcost.ledger.errors import OutputError, UsageError
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.figure import Captions, PanelSize, log_panels, look
 from xfcost.report.metrics import METRICS
@@ -178,17 +176,6 @@ def test_an_existing_file_is_replaced_with_force(command, name, starts, tmp_path
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(*args, **more):
-        raise OSError(28, "No space left on device")
-
-    for name in ("link", "replace"):  # however the file gets its name
-        monkeypatch.setattr(os, name, full)
-    with pytest.raises(OutputError, match="No space left"):
-        command("plot").main(["vit", "--N", "49:81", "-o", str(tmp_path / "a.svg")], standalone_mode=False)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(("form", "magic"), [(".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")])
 def test_the_same_numbers_give_the_same_bytes(form, magic):
     sweeps = swept("vit", "swin", span=(49, 784))
@@ -210,9 +197,16 @@ def test_csv_holds_what_is_drawn(tmp_path):
     assert {row["seconds"] for row in rows} == {""}
 
 
-def test_without_o_the_file_is_named_after_what_it_shows(tmp_path):
-    stdout_of("plot", "vit", "swin", "--N", "49:196", "--metric", "macs", cwd=tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == ["vit-swin-macs.svg"]
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("plot vit swin --N 49:196 --metric macs", "vit-swin-macs.svg"),
+        ("roofline vit-ti16 --size 32 --on h100-sxm", "vit-ti16-roofline.svg"),
+    ],
+)
+def test_without_o_the_file_is_named_after_what_it_shows(words, name, tmp_path):
+    stdout_of(*words.split(), cwd=tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 def test_nothing_but_zeros_is_refused():

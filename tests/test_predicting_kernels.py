@@ -3,11 +3,11 @@
 import gzip
 import json
 import statistics
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
+import fit_kernels
 import pytest
 import torch
 from torch import nn
@@ -39,9 +39,6 @@ from xfcost.torch_models.predicting.regression import CallFeatures, as_kernels, 
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.timing import kernels
 from xfcost.torch_models.timing.kernels import attributed
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-import fit_kernels
 
 
 def within(predicted, runs):

@@ -14,7 +14,7 @@ from torch import nn
 from modules import counted_by_torch
 from published import MILLION, PUBLISHED, Judgement, Off, PartOf, RoundedDown, Without
 from specs import EXACT, WHOLE, architecture_of, counted, thinned
-from strategies import counted_spec, exact, placed
+from strategies import both_accounts, counted_spec, exact, placed, stack
 from tiers import covering_presets, of_presets
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
@@ -170,12 +170,8 @@ POSITION = {"kind": "position"}
 
 def language_model(*block: dict[str, Any], position: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     """Six layers of 512 over 2048 tokens out of 20,000, with a table of the vocabulary at either end."""
-    return {
-        "input": {"kind": "tokens", "vocabulary": WORDS, "length": N},
-        "embed": [{"kind": "token"}, *([position] if position else [])],
-        "stages": [{"dim": D, "depth": LAYERS, "block": list(block)}],
-        "head": {"kind": "language_model"},
-    } | more
+    ends = {"embed": [{"kind": "token"}, *([position] if position else [])], "head": {"kind": "language_model"}}
+    return stack(*block, dim=D, depth=LAYERS, length=N, vocabulary=WORDS, **ends | more)
 
 
 # What x-transformers and others are given, and their figures: a spec, parameters and MACs.
@@ -251,13 +247,10 @@ PACKAGES = {
     ),
     # On 2048 vectors. Its W_O has a bias, which is not in the spec.
     "nystrom-attention 0.0.14, Nystromformer(dim=512, depth=6, heads=8, num_landmarks=256)": (
-        {
-            "input": {"kind": "vectors", "channels": D, "length": N},
-            "stages": [{"dim": D, "depth": LAYERS, "block": [
-                {"kind": "nystrom", "heads": 8, "landmarks": 256, "conv": 33, "projection_bias": False},
-                {"kind": "mlp"},
-            ]}],
-        },
+        stack(
+            {"kind": "nystrom", "heads": 8, "landmarks": 256, "conv": 33, "projection_bias": False}, {"kind": "mlp"},
+            dim=D, depth=LAYERS, input={"kind": "vectors", "channels": D, "length": N}, embed=[],
+        ),
         18_906_672 - LAYERS * D, 71_275_905_024,
     ),
 }  # fmt: skip
@@ -298,8 +291,7 @@ def torch_transformer(width: int, heads: int, hidden: int) -> dict[str, Any]:
 def test_torch_s_own_transformer(sizes: tuple[int, int, int], params: int, macs: int, tmp_path: Path) -> None:
     width, heads, hidden = sizes
     architecture = placed({"name": "torch.nn.Transformer"} | torch_transformer(*sizes), tmp_path)
-    ledger = reconciled(count(architecture), *build(architecture))
-    exact(ledger)
+    ledger = exact(both_accounts(architecture))
     assert (ledger.total("params"), ledger.total("macs")) == (params, macs)
     with torch.device("meta"):
         theirs = nn.Transformer(width, heads, 6, 6, hidden, batch_first=True)

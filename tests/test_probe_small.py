@@ -1,7 +1,10 @@
 """Components made small for the probe: they keep their form, and the two grids hold their whole pattern, unpadded."""
 
+from functools import partial
+
 import pytest
 
+import places
 from xfcost.formulas.component import Component, Place
 from xfcost.layers.shift import Context
 from xfcost.layers.stage_entries import PoolingAttention
@@ -24,12 +27,7 @@ from xfcost.torch_models.probing import small as small_module
 from xfcost.torch_models.probing.account import probed_part
 from xfcost.torch_models.probing.small import made_small
 
-
-def place(
-    *sides: int, dim: int = 768, out_dim: int | None = None, special: int = 0, memory: Grid | None = None
-) -> Place:
-    memory_dim = None if memory is None else dim
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim, memory=memory, memory_dim=memory_dim)
+place = partial(places.at, dim=768)
 
 
 def rows_of(component: Component, at: Place) -> dict[str, ProbedRow]:
@@ -101,13 +99,13 @@ def test_a_row_that_no_small_grid_has_room_for_is_not_probed(monkeypatch: pytest
         # one learned query: a single new token of all
         (PoolingAttention(count=1, heads=4, residual="none"), place(784, out_dim=512)),
         # the memory's tokens are the stream's
-        (Context(), place(64, memory=Grid((64,)))),
+        (Context(), place(64, memory=Grid((64,)), memory_dim=768)),
         # the one before it, in the row above
-        (Context(shift="row"), place(8, 8, memory=Grid((8, 8)))),
+        (Context(shift="row"), place(8, 8, memory=Grid((8, 8)), memory_dim=768)),
         # its second convolution stands behind a stride
         (Basic(stride=2), place(56, 56, dim=64, out_dim=128)),
         # alone, it starts from zeros
-        (Lstm(hidden=768, start="encoder"), place(50, memory=Grid((50,)))),
+        (Lstm(hidden=768, start="encoder"), place(50, memory=Grid((50,)), memory_dim=768)),
     ],
     ids=named,
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from record_models import counts, runs_of, same, stored, with_kinds, written
 
 from helpers import environment, xf
 from xfcost.api.analysis import analyze, compare
@@ -28,10 +29,6 @@ from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.systems.published import published_system
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
-
-from record_models import counts, runs_of, same, stored, with_kinds, written
 
 NEW = {"new_tokens": 3}
 # dense, and with windows; of the others tools/record_models.py runs the same code, for minutes

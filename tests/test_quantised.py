@@ -156,16 +156,6 @@ def test_products_of_quantised_operands_have_their_peak_where_the_device_has_one
     assert bound("h100-sxm", weights="int4").compute_seconds == plain.compute_seconds
 
 
-def test_a_generation_adds_its_phases_in_their_formats():
-    formats = {"weights": "fp8", "cache": "fp8", "on": "h100-sxm"}
-    whole = xfcost.analyze("llama3.1-8b", N=64, new_tokens=3, **DECODE | {"mode": "generate"}, **formats).on
-    steps = [xfcost.analyze("llama3.1-8b", N=n, **DECODE, **formats).on.time for n in (65, 66)]
-    decode = whole.phases[1].time
-    assert decode.bytes == sum(one.bytes for one in steps)
-    assert decode.quantised_flops == sum(one.quantised_flops for one in steps)
-    assert decode.compute_seconds == pytest.approx(sum(one.compute_seconds for one in steps))
-
-
 WORDS = ["analyze", "llama3.1-8b", "--mode", "decode", "--N", "8k", "--batch", "16", "--on", "h100-sxm"]
 
 

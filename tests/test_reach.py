@@ -7,6 +7,7 @@ import pytest
 
 import xfcost
 from reaching import composed, small
+from strategies import stack, stored
 from xfcost.counting.reach import composed as composing
 from xfcost.counting.reach import reached
 from xfcost.counting.reach.composed import reach
@@ -60,24 +61,17 @@ def test_the_receptive_field_of_convnext_counts_the_patches_between_its_stages()
 def test_reversible_blocks_read_what_the_other_stream_has_met(tmp_path):
     # windows of a token on each side: y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁). After a block y₁ has met 1 and y₂ 2 on each
     # side, after the next 1 + 2 and 2 + 2, and so on; both streams are joined.
-    path = tmp_path / "reversible.yaml"
-    path.write_text(
-        "name: Reversible\ninput: {kind: tokens, vocabulary: 9, length: 40}\nembed: [{kind: token}]\n"
-        "residual: {form: reversible, join: mean}\nstages: [{dim: 8, depth: 3, block: ["
-        "{kind: sliding, heads: 2, window: 2}, {kind: sliding, heads: 2, window: 2}]}]\n"
-    )
-    assert [step.met[0].largest for step in xfcost.reach(path).steps] == [5, 9, 13]
+    window = {"kind": "sliding", "heads": 2, "window": 2}
+    spec = stack(window, window, depth=3, length=40, residual={"form": "reversible", "join": "mean"})
+    assert [step.met[0].largest for step in xfcost.reach(stored(spec, tmp_path)).steps] == [5, 9, 13]
 
 
 def test_a_token_of_a_coarser_grid_is_the_one_that_holds_the_place(tmp_path):
     # 2×2 tokens are merged: (5, 5) stands in the group of rows and columns 4 and 5
-    path = tmp_path / "merged.yaml"
-    path.write_text(
-        "name: Merged\ninput: {kind: image, size: 24, channels: 3}\nembed: [{kind: patch, size: 1}]\nstages:\n"
-        "  - {dim: 8, depth: 1, block: [{kind: mlp}]}\n"
-        "  - {dim: 8, depth: 1, enter: [{kind: patch_merging}], block: [{kind: mlp}]}\n"
-    )
-    first = xfcost.reach(path, token=(5, 5)).maps[0].first.reshape(24, 24)
+    stage = {"dim": 8, "depth": 1, "block": [{"kind": "mlp"}]}
+    stages = [stage, stage | {"enter": [{"kind": "patch_merging"}]}]
+    spec = stack(input={"kind": "image", "size": 24}, embed=[{"kind": "patch", "size": 1}], stages=stages)
+    first = xfcost.reach(stored(spec, tmp_path), token=(5, 5)).maps[0].first.reshape(24, 24)
     assert np.argwhere(first >= 0).tolist() == [[4, 4], [4, 5], [5, 4], [5, 5]]
 
 
@@ -117,13 +111,9 @@ def test_a_shift_hides_a_token_from_itself_and_all_still_meet():
 
 @pytest.mark.parametrize(("token", "met"), [((1, 0), []), ((1, 2), [[1, 1]]), ((2, 3), [[2, 2]])])
 def test_a_shift_along_a_row_ends_with_the_row(token: tuple[int, int], met: list[list[int]], tmp_path):
-    path = tmp_path / "rows.yaml"
-    path.write_text(
-        "name: Rows\ninput: {kind: image, size: [3, 4], channels: 3}\n"
-        "embed: [{kind: patch, size: 1}, {kind: shift, axis: row}]\n"
-        "stages: [{dim: 8, depth: 1, block: [{kind: mlp}]}]\n"
-    )
-    found = xfcost.reach(path, token=token)
+    embed = [{"kind": "patch", "size": 1}, {"kind": "shift", "axis": "row"}]
+    spec = stack({"kind": "mlp"}, input={"kind": "image", "size": [3, 4]}, embed=embed)
+    found = xfcost.reach(stored(spec, tmp_path), token=token)
     assert np.argwhere(found.maps[0].first.reshape(3, 4) > 0).tolist() == met
     assert [step.met[0].smallest for step in found.steps] == [0, 0]
 
@@ -161,12 +151,8 @@ def test_the_map_has_the_block_of_a_token_s_first_influence():
 
 
 def test_blocks_alone_without_a_memory_never_meet(tmp_path):
-    path = tmp_path / "blocks.yaml"
-    path.write_text(
-        "name: Blocks\ninput: {kind: tokens, vocabulary: 9, length: 12}\nembed: [{kind: token}]\n"
-        "stages: [{dim: 8, depth: 3, block: [{kind: blockwise, heads: 2, block: 4}]}]\n"
-    )
-    found = xfcost.reach(path)
+    blocks = {"kind": "blockwise", "heads": 2, "block": 4}
+    found = xfcost.reach(stored(stack(blocks, depth=3, length=12), tmp_path))
     assert figures(found, 3) == [(f"stage 1 · block {n}", 4, 4.0, 4) for n in (1, 2, 3)]
     assert found.path_length is None
 

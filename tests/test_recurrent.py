@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from places import at
 from specs import counted
 from strategies import placed
 from xfcost.formulas.component import Place
@@ -108,7 +109,7 @@ def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bo
 
 
 def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
-    where = Place(grid=Grid((3,)), dim=6, out_dim=6, memory=Grid((4,)), memory_dim=6)
+    where = at(3, memory=Grid((4,)), memory_dim=6)
     module = ProgramModule(Gru(start="encoder"), where)
     with pytest.raises(RuntimeError, match="no encoder ran before it"):
         module(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
@@ -123,8 +124,7 @@ SEARCH = Gru(
 TELL = Lstm(hidden=5, attend=Additive(hidden=3, bias=True, gate=True), start="mean", readout=Sum(), residual="none")
 
 
-def spot(tokens: int = 7, memory: int = 4, dim: int = 6, memory_dim: int = 8) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, memory=Grid((memory,)), memory_dim=memory_dim)
+SPOT = at(7, memory=Grid((4,)), memory_dim=8)
 
 
 def test_n_takes_both_lengths() -> None:
@@ -139,13 +139,13 @@ def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent)
     traces = []
     for device in ("meta", "cpu"):
         with torch.device(device):
-            module = ProgramModule(component, spot()).requires_grad_(requires_grad=False)
+            module = ProgramModule(component, SPOT).requires_grad_(requires_grad=False)
             traced = trace(module, (torch.randn(2, 7, 6), torch.randn(2, 4, 8)))
         assert traced.unsupported == {}
         traces.append(traced.modules)
     assert traces[0] == traces[1]
     assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(
-        row.macs for row in component_rows(component, spot())
+        row.macs for row in component_rows(component, SPOT)
     )
 
 

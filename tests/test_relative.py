@@ -16,7 +16,7 @@ from modules import noise
 from places import at, rows_of
 from references.attention import compressed_once, with_memory
 from specs import counted
-from strategies import counted_spec, placed
+from strategies import counted_spec, placed, stack
 from xfcost.counting.forward import count
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, Cross, Full
@@ -98,25 +98,16 @@ def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
     clusters = {1024: 20_000, 256: 20_000, 64: 160_000, 16: 67_735}
     embedding = sum(words * width + width * 1024 for width, words in clusters.items())
     relative = {"kind": "relative", "heads": 16, "causal": True, "memory": 1600, "memory_queries": True}
-    spec = {
-        "input": {"kind": "vectors", "channels": 1024, "length": 128},
-        "residual": {"place": "post"},
-        "stages": [{"dim": 1024, "depth": 18, "block": [relative, {"kind": "mlp", "hidden": 4096, "act": "relu"}]}],
-    }
-    ours = counted_spec(spec, tmp_path)
+    over = {"input": {"kind": "vectors", "channels": 1024, "length": 128}, "embed": [], "residual": {"place": "post"}}
+    mlp = {"kind": "mlp", "hidden": 4096, "act": "relu"}
+    ours = counted_spec(stack(relative, mlp, dim=1024, depth=18, **over), tmp_path)
     assert ours.total("params") == 283_885_936 - embedding
     assert ours.total("macs") == 164_567_711_744 - 128 * 1024**2
 
 
 def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
-    block = [msgspec.to_builtins(Relative(heads=2, causal=True, memory=3, share="biases"))]
-    spec = {
-        "name": "tied",
-        "input": {"kind": "tokens", "vocabulary": 7, "length": 5},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": 6, "depth": 4, "block": block}],
-    }
-    architecture = placed(spec, tmp_path)
+    mixer = msgspec.to_builtins(Relative(heads=2, causal=True, memory=3, share="biases"))
+    architecture = placed(stack(mixer, dim=6, depth=4, length=5, vocabulary=7), tmp_path)
     counted, live = count(architecture), build(architecture, "cpu")
     # 7·6 words, u and v once, and per layer 5 maps of 6·6 and a norm of 2·6
     assert counted.total("params") == 42 + 12 + 4 * (180 + 12)
@@ -180,13 +171,8 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
     which all layers share, and a bias on the output projection and the vocabulary alone.
     """
     mixer = {"kind": "compressive", "heads": 8, "causal": True, "memory": 1024, "compressed_memory": 256}
-    spec = {
-        "name": "package",
-        "input": {"kind": "tokens", "vocabulary": 20000, "length": 1024},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": 512, "depth": 6, "block": [mixer, {"kind": "mlp"}]}],
-        "head": {"kind": "language_model", "norm": "none", "bias": True},
-    }
+    head = {"kind": "language_model", "norm": "none", "bias": True}
+    spec = stack(mixer, {"kind": "mlp"}, dim=512, depth=6, length=1024, vocabulary=20_000, head=head)
     ours = counted_spec(spec, tmp_path)
     keys = 1024 + 1024 + 256
     table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)

@@ -7,17 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from modules import counted_by_torch
-from places import at
+from places import at, rows_of
 from specs import counted
-from strategies import placed
-from transformers_models import parameters, transformers
-from xfcost.counting.forward import count
-from xfcost.formulas.component import Mixer, Place
-from xfcost.ledger.operation import Operation
+from transformers_models import alike, ours_of, transformers
 from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.program.residual import component_rows
-from xfcost.torch_models.build import build
 
 # `--kind` of one of these selects this file
 KINDS = ("local_attention",)
@@ -101,21 +94,13 @@ def our_leaf(leaf: str) -> str:
 def test_a_small_network_is_theirs(pair, tmp_path):
     torch.manual_seed(0)
     data, theirs = PAIRS[pair]()
-    architecture = placed(data, tmp_path, batch=2)
-    ours = build(architecture, "cpu").model.double()
+    ours = ours_of(data, tmp_path, batch=2, dtype="float64")
     theirs = theirs.double().eval().requires_grad_(requires_grad=False)
     for name, weight in theirs.state_dict().items():  # running statistics that are not those of a fresh norm, too
         if weight.is_floating_point():
             weight.copy_(torch.rand_like(weight) + 0.5 if "running_var" in name else torch.randn_like(weight) * 0.3)
-    ours.load_state_dict({named(name): weight for name, weight in theirs.state_dict().items()})
-
-    pixels = torch.randn(2, 3, *SIZE, dtype=torch.float64)
-    answer, macs = counted_by_torch(lambda: theirs(pixels).logits)
-    with torch.no_grad():
-        torch.testing.assert_close(ours(pixels), answer, rtol=1e-10, atol=1e-10)
-    ledger = count(architecture)
-    assert macs == ledger.total("macs")
-    assert parameters(theirs) == ledger.total("params")
+    ours[1].model.load_state_dict({named(name): weight for name, weight in theirs.state_dict().items()})
+    alike(theirs, ours, tolerance=1e-10)
 
 
 def test_what_of_a_network_mixes():
@@ -148,13 +133,8 @@ def test_the_printed_work_counts_norms_and_no_classifier(name: str, printed: flo
     assert abs(theirs - printed) < 0.005e9
 
 
-def rows(component: Mixer, place: Place) -> dict[str, Operation]:
-    component.check(place)
-    return {row.path: row for row in component_rows(component, place)}
-
-
 def test_the_paper_s_figure_per_position():
     """Beyond its maps a layer costs 5·k²·d per position: two products of 2 FLOPs, and an addition to the keys."""
-    layer = rows(LocalAttention(size=5), at(9, 9, dim=16))
+    layer = rows_of(LocalAttention(size=5), at(9, 9, dim=16))
     spatial = [layer[name].flops for name in ("scores", "weighted_sum", "add_positions")]
     assert sum(spatial) == 81 * 5 * 25 * 16

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import xfcost
 from helpers import table_of
 from residual_blocks import BLOCKS, FULL, IMAGE, MLP, WORDS, spec_file, stage
+from specs import architecture_of
 from xfcost.cli import app
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.residual_stream import ResidualStream, records
@@ -21,9 +22,6 @@ from xfcost.program import functions
 from xfcost.questions.stream.figure import depth_figure, matrix_figure, stream_bytes
 from xfcost.questions.stream.text import document, panels, sentences
 from xfcost.report.figure import look
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.program import FunctionLeaf, ProgramModule
@@ -89,7 +87,7 @@ def mean_cosine(rows: list[list[float]], others: list[list[float]]) -> float:
 @pytest.fixture(scope="module")
 def hand() -> dict[str, list[list[float]]]:
     torch.manual_seed(0)
-    live = build(place(load("tiny"), Run()), "cpu")
+    live = build(architecture_of("tiny"), "cpu")
     before = "streams.0.stages.0.run.0."
     weights = {name.removeprefix(before): one.tolist() for name, one in live.model.named_parameters()}
     return by_hand(live.inputs[0][0].tolist(), weights)

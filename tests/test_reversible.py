@@ -1,5 +1,6 @@
 """Reversible residuals, and the Reformer that is made of them."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,16 @@ from calibrated import Ticks
 from modules import counted_by_torch
 from saved import saved_bytes
 from specs import counted
-from strategies import exact, placed
-from transformers_models import parameters, transformers
+from strategies import both_accounts, exact, placed, stack
+from transformers_models import TheirWeights, parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.checks import check_block
 from xfcost.spec.reader import Source
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, StageModel, build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.program import ProgramModule
@@ -39,17 +38,9 @@ FULL = {"kind": "full", "heads": 3}
 MLP = {"kind": "mlp", "ratio": 2}
 
 
-def reversible_spec(
-    *, depth: int = 3, block: list[Any] | None = None, stage: dict[str, Any] | None = None, **residual: Any
-):
-    return {
-        "name": "reversible",
-        "input": {"kind": "tokens", "vocabulary": 11, "length": REVERSIBLE_TOKENS},
-        "embed": [{"kind": "token"}],
-        "residual": {"form": "reversible"} | residual,
-        "stages": [{"dim": REVERSIBLE_DIM, "depth": depth, "block": block or [FULL, MLP]} | (stage or {})],
-        "head": {"kind": "language_model"},
-    }
+def reversible_spec(*, depth: int = 3, block: Sequence[Any] = (FULL, MLP), **residual: Any):
+    over = {"residual": {"form": "reversible"} | residual, "head": {"kind": "language_model"}}
+    return stack(*block, dim=REVERSIBLE_DIM, depth=depth, length=REVERSIBLE_TOKENS, **over)
 
 
 def learning(architecture: Architecture, device: str = "cpu") -> BuiltModel:
@@ -60,11 +51,6 @@ def learning(architecture: Architecture, device: str = "cpu") -> BuiltModel:
 
 def stage_of(live: BuiltModel, stream: int = 0) -> StageModel:
     return live.model.streams[stream].stages[0]
-
-
-def joined(architecture: Architecture) -> Ledger:
-    live = build(architecture)
-    return reconciled(count(architecture), *live)
 
 
 def plainly(stage: StageModel, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
@@ -112,10 +98,8 @@ def test_gradients_reach_shared_tables(tmp_path):
 def test_gradients_reach_another_stream(tmp_path):
     data = reversible_spec(block=[{"kind": "full", "heads": 3}, {"kind": "cross", "heads": 3}])
     decoder = {"embed": data.pop("embed"), "stages": data.pop("stages")}
-    encoder = {
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": REVERSIBLE_DIM, "depth": 1, "block": [FULL, MLP], "residual": {"form": "ordinary"}}],
-    }
+    stage = {"dim": REVERSIBLE_DIM, "depth": 1, "block": [FULL, MLP], "residual": {"form": "ordinary"}}
+    encoder = {"embed": [{"kind": "token"}], "stages": [stage]}
     stage = stage_of(learning(placed(data | {"encoder": encoder, "decoder": decoder}, tmp_path)), 1)
     assert isinstance(stage.run, ReversibleRun)
     x, memory = (
@@ -148,7 +132,7 @@ def test_what_training_keeps_does_not_grow_with_depth(device, tmp_path):
 
 @pytest.mark.parametrize("how", [None, "concatenate", "mean"])
 def test_counted_and_traced_agree_and_the_head_is_wider(how, tmp_path):
-    ledger = joined(placed(reversible_spec(join=how), tmp_path, batch=2))
+    ledger = both_accounts(placed(reversible_spec(join=how), tmp_path, batch=2))
     exact(ledger)
     rows = {row.path: row for row in ledger.rows}
     end = rows["stages.0.residual.join"]
@@ -219,10 +203,7 @@ def feed_forward(chunks: int, tokens: int, dim: int = REFORMER_DIM, device: str 
 
 
 def reformer_spec(block: list[Any], tokens: int, **more: Any) -> dict[str, Any]:
-    embed = [{"kind": "token"}, *more.pop("embed", [])]
-    entry = {"kind": "tokens", "vocabulary": 11, "length": tokens}
-    stages = [{"dim": REFORMER_DIM, "depth": 2, "block": block}]
-    return {"name": "part", "input": entry, "embed": embed, "stages": stages} | more
+    return stack(*block, dim=REFORMER_DIM, depth=2, length=tokens, **more)
 
 
 def test_the_peak_of_chunks_is_what_is_told():
@@ -279,18 +260,13 @@ def ours_of(folder: Path, tokens: int) -> Architecture:
     mlp = {"kind": "mlp", "hidden": 20, "act": "relu"}
     local = {"kind": "blockwise", "block": 4, "before": 4, "heads": 3, "causal": True, "projection_bias": False}
     lsh = {"kind": "lsh", "rounds": 2, "bucket": 4, "buckets": [2, 4], "heads": 3, "causal": "approximate"}
-    return placed(
-        {
-            "name": "reformer",
-            "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": tokens},
-            "embed": [{"kind": "token"}, {"kind": "position", "form": "axial", "shape": [6, 4], "widths": [5, 7]}],
-            "residual": {"form": "reversible"},
-            "stages": [{"dim": REFORMER_DIM, "depth": 4, "pattern": [[local, mlp], [lsh, mlp]]}],
-            "head": {"kind": "language_model", "bias": True},
-        },
-        folder,
-        batch=2,
-    )
+    over = {
+        "embed": [{"kind": "token"}, {"kind": "position", "form": "axial", "shape": [6, 4], "widths": [5, 7]}],
+        "residual": {"form": "reversible"},
+        "stages": [{"dim": REFORMER_DIM, "depth": 4, "pattern": [[local, mlp], [lsh, mlp]]}],
+        "head": {"kind": "language_model", "bias": True},
+    }
+    return placed(stack(length=tokens, vocabulary=VOCABULARY, **over), folder, batch=2)
 
 
 def theirs_of() -> nn.Module:
@@ -306,35 +282,28 @@ def theirs_of() -> nn.Module:
 
 def copied(model: nn.Module, theirs: nn.Module) -> None:
     """Their weights, and the rotations that they draw from their seed, into ours."""
-    weights, stream = theirs.state_dict(), model.streams[0]
-
-    def put(leaf: nn.Module, *names: str, **renamed: str) -> None:
-        for kind in [kind for kind, _ in leaf.named_parameters()]:
-            found = [weights[f"{name}.{renamed.get(kind, kind)}"] for name in names]
-            getattr(leaf, kind).copy_(torch.cat(found))
-
-    put(stream.embed[0].lookup, "reformer.embeddings.word_embeddings")
+    weights, stream = TheirWeights(theirs), model.streams[0]
+    weights.put(stream.embed[0].lookup, "reformer.embeddings.word_embeddings")
     for axis, table in enumerate(stream.embed[1].axes.children()):
-        table.weight.copy_(weights[f"reformer.embeddings.position_embeddings.weights.{axis}"].flatten(0, 1))
+        table.weight.copy_(weights.take(f"reformer.embeddings.position_embeddings.weights.{axis}").flatten(0, 1))
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
         layer = f"reformer.encoder.layers.{number}"
-        put(mixer.residual_norm, f"{layer}.attention.layer_norm")
-        put(mlp.residual_norm, f"{layer}.feed_forward.layer_norm")
-        put(mlp.inner.fc1, f"{layer}.feed_forward.dense.dense")
-        put(mlp.inner.fc2, f"{layer}.feed_forward.output.dense")
-        put(mixer.inner.out, f"{layer}.attention.output.dense")
+        weights.put(mixer.residual_norm, f"{layer}.attention.layer_norm")
+        feed = f"{layer}.feed_forward"
+        weights.put_mlp(mlp, f"{feed}.dense.dense", f"{feed}.output.dense", f"{feed}.layer_norm")
+        weights.put(mixer.inner.out, f"{layer}.attention.output.dense")
         theirs_in = f"{layer}.attention.self_attention"
         if number % 2:
-            put(mixer.inner.query_key, f"{theirs_in}.query_key")
-            put(mixer.inner.value, f"{theirs_in}.value")
+            weights.put(mixer.inner.query_key, f"{theirs_in}.query_key")
+            weights.put(mixer.inner.value, f"{theirs_in}.value")
             torch.manual_seed(3)
             drawn = torch.randn(3, 4, 2, 3, dtype=torch.float64)  # heads, head width, rounds, (2 + 4)/2 columns
             mixer.inner.rotate.columns_HKr.copy_(drawn.flatten(2))
         else:
-            put(mixer.inner.qkv, *(f"{theirs_in}.{name}" for name in ("query", "key", "value")))
-    put(model.head.norm, "reformer.encoder.layer_norm")
-    model.head.linear.weight.copy_(weights["lm_head.decoder.weight"])
-    model.head.linear.bias.copy_(weights["lm_head.bias"])
+            weights.put_joined(mixer.inner.qkv, *(f"{theirs_in}.{name}" for name in ("query", "key", "value")))
+    weights.put(model.head.norm, "reformer.encoder.layer_norm")
+    model.head.linear.weight.copy_(weights.take("lm_head.decoder.weight"))
+    model.head.linear.bias.copy_(weights.take("lm_head.bias"))
 
 
 def numbers(tokens: int) -> Tensor:

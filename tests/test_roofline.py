@@ -356,13 +356,6 @@ def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
     assert "xfcost calibrate --device cpu" in told.err
 
 
-def test_without_o_the_file_is_named_after_its_systems(calibrated, tmp_path):
-    folder = tmp_path / "work"
-    folder.mkdir()
-    assert xf("roofline", "vit-ti16", *TINY, "--predict", cwd=folder).returncode == 0
-    assert [file.name for file in folder.iterdir()] == ["vit-ti16-roofline.svg"]
-
-
 def analyzed(*words):
     return stdout_of("analyze", "vit-ti16", *TINY, "--no-trace", "--device", "cpu", "--runs", "1", *words)
 

@@ -13,7 +13,7 @@ import tier
 from cases import CASES
 from saved import saved_bytes
 from specs import architecture_of, thinned
-from strategies import as_yaml, examples, same_rows, spec_of
+from strategies import as_yaml, examples, placed, same_rows, spec_of
 from tiers import covering_presets, of_presets, tiered_examples
 from xfcost.counting.forward import count
 from xfcost.counting.model_record import training_record
@@ -21,9 +21,6 @@ from xfcost.formulas.component import Mixer
 from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.sliding import GlobalLocal
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import dispatch, leaf_rows, trained_rows
 from xfcost.torch_models.shared.private_torch import no_compiler
@@ -114,7 +111,7 @@ def agree_of(folder: Path, text: str, **options) -> None:
     """The same of a spec."""
     file = folder / "spec.yaml"
     file.write_text(text, encoding="utf-8")
-    agree(place(load(str(file)), Run(mode="train", **options)))
+    agree(architecture_of(str(file), mode="train", **options))
 
 
 @pytest.mark.parametrize(("component", "fused"), tiered_examples(), ids=str)
@@ -187,10 +184,8 @@ def with_kernels(live) -> bool:
 
 @pytest.mark.parametrize(("component", "fused"), tiered_examples(), ids=str)
 def test_every_option_saves_what_autograd_saves_of_real_tensors(component: Mixer, fused: bool, tmp_path):
-    file = tmp_path / "spec.yaml"
-    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
-    run = Run(mode="train", attention="fused" if fused else "eager", dtype="float32", batch=2)
-    architecture = place(load(str(file)), run)
+    run = {"attention": "fused" if fused else "eager", "dtype": "float32", "batch": 2}
+    architecture = placed(spec_of(component), tmp_path, mode="train", **run)
     live = build(architecture, "cpu")
     live.model.train().requires_grad_()
     if not with_kernels(live):
@@ -200,7 +195,7 @@ def test_every_option_saves_what_autograd_saves_of_real_tensors(component: Mixer
 
 def test_fused_attention_of_gpt2_saves_what_autograd_saves():
     # autograd's own hooks on the CPU, float32, N = 128; heads lie beside each other, so that W_O's input is no copy
-    architecture = place(load("gpt2"), Run(tokens=(128,), mode="train", attention="fused", dtype="float32"))
+    architecture = architecture_of("gpt2", tokens=(128,), mode="train", attention="fused", dtype="float32")
     assert declared(architecture).total == 76_384_256
 
 
@@ -351,5 +346,5 @@ def test_states_of_a_reversible_stage_are_not_followed(tmp_path):
         """
     file = tmp_path / "spec.yaml"
     file.write_text(spec, encoding="utf-8")
-    architecture = place(load(str(file)), Run(mode="train"))
+    architecture = architecture_of(str(file), mode="train")
     assert training_record(architecture) is None

@@ -20,8 +20,7 @@ from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.grammar import Spec, converted
-from xfcost.spec.load import lineage, load, preset_files
+from xfcost.spec.load import lineage, load
 from xfcost.spec.reader import Source, read, read_value
 from xfcost.spec.schema import json_schema
 
@@ -325,10 +324,6 @@ class TestSchedule:
 
 class TestGrammar:
     # one of a family; `show` reads the text of every preset back
-    @pytest.mark.parametrize("name", {file.parent: name for name, file in preset_files().items()}.values())
-    def test_a_preset_to_yaml_and_back_is_the_identity(self, name):
-        spec = load(name).spec
-        assert converted(read(yaml.safe_dump(msgspec.to_builtins(spec)), "x")[0], Spec) == spec
 
     def test_the_json_schema_knows_every_kind(self):
         schema = json.loads(stdout_of("schema"))

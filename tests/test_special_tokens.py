@@ -26,7 +26,7 @@ from cases.written import letters_of
 from compared import scattered
 from contract import LAYERS, agree, drawn, example, joined, make
 from growth import sequential_steps
-from strategies import exact, place_for, placed
+from strategies import both_accounts, exact, place_for, placed, stack
 from tiers import distinct_examples, of_rows, tiered, tiered_cases
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
@@ -40,7 +40,6 @@ from xfcost.mechanisms.recurrent import Rnn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.probing.account import probed_rows
@@ -172,17 +171,13 @@ ENTRY_LAYER = {"kind": "memory_tokens", "count": 3}
 
 def spec(*stem_layers: dict[str, Any], **more: Any) -> dict[str, Any]:
     block = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 5}]
-    return {
-        "name": "with a memory",
-        "input": {"kind": "tokens", "vocabulary": 7, "length": 10},
-        "embed": [{"kind": "token"}, *stem_layers],
-        "stages": [{"dim": 4, "depth": 2, "block": block}],
-    } | more
+    more = {"embed": [{"kind": "token"}, *stem_layers]} | more
+    return stack(*block, dim=4, depth=2, length=10, vocabulary=7, **more)
 
 
 def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
     architecture = placed(spec(ENTRY_LAYER), tmp_path, batch=2)
-    rows = {row.path: row for row in exact(reconciled(count(architecture), *build(architecture))).rows}
+    rows = {row.path: row for row in exact(both_accounts(architecture)).rows}
     assert architecture.grid == Grid((10,), 3)
     # 3 tokens of width 4; 13 tokens are written for each of 2 samples
     assert (rows["embed.1.prepend"].params, rows["embed.1.prepend"].moved) == (12, 2 * 13 * 4)

@@ -10,10 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import contract
 import places
+from cases.base import Case
 from modules import Call, counted_by_torch, noise
 from specs import counted
-from strategies import as_yaml, exact
+from strategies import exact, stack, stored
 from transformers_models import parameters
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
@@ -200,23 +202,11 @@ def test_decays_are_told_without_rounding() -> None:
     assert module.scan.decay_H.tolist() == [31 / 32, 63 / 64, 127 / 128]
 
 
-def spec_file(folder: Path, mixer: dict[str, Any], tokens: int, dim: int, depth: int) -> str:
-    spec = {
-        "name": "one mixer",
-        "input": {"kind": "tokens", "vocabulary": 11, "length": tokens},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": dim, "depth": depth, "block": [mixer]}],
-    }
-    file = folder / "spec.yaml"
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    return str(file)
-
-
 @pytest.mark.parametrize("tokens", [1, 4, 5])
 def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -> None:
     """Up to 4 tokens are one chunk of 4: zeros are read of it, and their queries alone learn."""
     chunked = {"kind": "retention", "heads": 2, "form": "chunkwise", "chunk": 4}
-    ledger = exact(analyze(spec_file(tmp_path, chunked, tokens, dim=8, depth=2), mode="train"))
+    ledger = exact(analyze(stored(stack(chunked, depth=2, length=tokens), tmp_path), mode="train"))
     rows = {row.operation: row for row in ledger.rows}
     (state, macs), (read, _) = ((rows[name].backward_macs, rows[name].macs) for name in ("state", "read"))
     assert (state, read) == ((0, macs) if tokens <= 4 else (2 * macs, 2 * macs))
@@ -261,19 +251,10 @@ def test_it_runs_in_half_precision() -> None:
 # Kernel attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> ProgramModule:
-    """The torch_module in float64, with the weights (and random features) of `like`."""
-    torch.manual_seed(0)
-    module = ProgramModule(component, spot(n, dim=dim)).double().eval()
-    if like is not None:
-        module.load_state_dict(like.state_dict(), strict=False)
-    return module
-
-
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
     # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
-    file = spec_file(tmp_path, {"kind": "kernel", "heads": 2, "causal": True}, 2**32, dim=48, depth=1)
+    file = stored(stack({"kind": "kernel", "heads": 2, "causal": True}, dim=48, length=2**32), tmp_path)
     assert analyze(file, trace=False).total("macs") > 0
     with pytest.raises(DeviceError, match=r"too large even on `meta` .*overflow"):
         analyze(file, trace=device is None, device=device)
@@ -297,10 +278,10 @@ def test_random_features_are_orthogonal_in_blocks_and_as_long_as_gaussians() -> 
 
 def test_random_features_are_a_buffer_that_is_drawn_anew_for_every_layer_and_by_torch_s_seed() -> None:
     component = Kernel(heads=2, features=RandomFeatures(count=12))
-    module = torch_module(component, 4)
+    module = contract.make(Case(component, spot(4)))
     assert "project.features_FK" in module.state_dict()
     assert not any("project" in name for name, _ in module.named_parameters())
-    assert torch.equal(module.project.features_FK, torch_module(component, 4).project.features_FK)
+    assert torch.equal(module.project.features_FK, contract.make(Case(component, spot(4))).project.features_FK)
     other = ProgramModule(component, spot(4)).double()
     assert not torch.equal(module.project.features_FK, other.project.features_FK)
     with torch.device("meta"):
@@ -326,7 +307,8 @@ def test_more_features_come_nearer_to_softmax_attention() -> None:
 
 
 def test_causal_features_stay_finite_where_keys_are_huge() -> None:
-    module = torch_module(Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64)), 12, dim=64).float()
+    component = Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64))
+    module = contract.make(Case(component, spot(12, dim=64))).float()
     assert module(1e3 * noise(1, 12, 64).float()).isfinite().all()
 
 

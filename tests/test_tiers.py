@@ -1,7 +1,6 @@
 """What the quick tier chooses: every pair of factors, and something of everything."""
 
 import itertools
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from plant_errors import planted_errors
 
 import conftest
 import durations
@@ -32,10 +32,6 @@ from tiers import (
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_files, preset_names
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
-from plant_errors import planted_errors
 
 
 def quick(parameters: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from modules import Call, as_module, traced, work
+from modules import Call, as_module, halves, traced, work
 from xfcost.formulas.contractions import SizesAlone, is_tensor
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import LetteredInt, lettered
@@ -23,8 +23,7 @@ from xfcost.torch_models.tracing.trace import trace
 
 def dispatched(function, *shapes: tuple[int, ...], device: str = "cpu") -> dict[str, int]:
     """What torch's dispatcher sees of the same."""
-    inputs = tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes)
-    found = dispatch(as_module(function).to(device), inputs)
+    found = dispatch(as_module(function).to(device), tuple(halves(shape, device) for shape in shapes))
     assert not found.uncounted()
     return {name: amount for name, amount in sum(found.costs_by_module().values(), Counter()).items() if amount}
 
@@ -125,6 +124,7 @@ BY_HAND = [
     (lambda x: x.index_put((torch.tensor([1, 3]),), x[:2]), (5, 6), {"moved": 12}),
     (lambda x: x.index_put((torch.tensor([1, 1]),), x[:2], accumulate=True), (5, 6), {"moved": 12, "flops": 12}),
     (lambda x: x.transpose(1, 2).flatten(1), (2, 5, 6), {}),
+    (lambda x: x.masked_fill(torch.ones(5, 1) > 2, 0), (2, 5, 6), {}),
     (lambda x: x // 3.0, (4, 5), {"flops": 20}),
     # x²·x²·x of 4·4 matrices: three products of 64
     (lambda x: torch.linalg.matrix_power(x, 5), (4, 4), {"macs": 192, "flops": 384}),

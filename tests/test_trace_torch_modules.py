@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from modules import Call, Module, torch_macs, traced
+from modules import Call, Module, halves, torch_macs, traced
 from xfcost.torch_models.running.by_row import dispatch
 from xfcost.torch_models.tracing.trace import trace
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
-
-
-def example(shape: tuple[int, ...], device: str) -> Tensor:
-    return torch.empty(shape, device=device).fill_(0.5)
 
 
 # An encoder layer of d = 8, h = 2, f = 16 on B·N tokens: 4 maps of d², 2 of d·f; and 2·N·d per token for attention.
@@ -59,7 +54,7 @@ def test_macs_of_modules_are_those_of_torchs_own_counter(name: str, training: bo
     found = traced(module, *shapes, device=device)
     assert found.unsupported == {}
     assert found.complete
-    assert found.macs == torch_macs(module, *(example(shape, "meta") for shape in shapes)) > 0
+    assert found.macs == torch_macs(module, *(halves(shape, "meta") for shape in shapes)) > 0
 
 
 @on_both_devices
@@ -76,8 +71,8 @@ def test_packed_sequences_are_counted_token_by_token(kind: type[nn.Module], devi
     found = traced(model(), (3, 5, 6), device=device)
     assert found.unsupported == {}
     # 5 + 3 + 2 = 10 tokens and not 15, both ways, each through maps of 6 and of 4 numbers to 4 per gate.
-    assert found.macs == 10 * 2 * gates * 4 * (6 + 4) == torch_macs(model(), example((3, 5, 6), "meta"))
-    recorded = dispatch(model().to(device), (example((3, 5, 6), device),))
+    assert found.macs == 10 * 2 * gates * 4 * (6 + 4) == torch_macs(model(), halves((3, 5, 6), "meta"))
+    recorded = dispatch(model().to(device), (halves((3, 5, 6), device),))
     assert sum(one["macs"] for one in recorded.costs_by_module().values()) == found.macs
 
 
@@ -88,11 +83,11 @@ def test_what_an_encoder_masks_as_padding_is_counted() -> None:
     encoder_of.inner = encoder
     padding = torch.zeros(3, 5, dtype=torch.bool)
     padding[1, 3:] = True
-    found = trace(encoder_of, (example((3, 5, 8), "cpu"), padding))
+    found = trace(encoder_of, (halves((3, 5, 8), "cpu"), padding))
     assert found.unsupported == {}
     # per layer 15 tokens · (4·64 + 2·128 + 2·5·8) = 15·592
     assert found.macs == 2 * 15 * 592
-    assert trace(encoder, (example((3, 5, 8), "cpu"),)).macs == 2 * 15 * 592
+    assert trace(encoder, (halves((3, 5, 8), "cpu"),)).macs == 2 * 15 * 592
 
 
 A, B, C, D = (2, 3), (3, 4), (4, 5), (5, 6)
@@ -127,7 +122,7 @@ def einsum(equation: str) -> Callable[..., Tensor]:
 def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, device: str) -> None:
     found = traced(function, *shapes, device=device)
     assert found.unsupported == {}
-    assert found.macs == torch_macs(function, *(example(shape, "meta") for shape in shapes))
+    assert found.macs == torch_macs(function, *(halves(shape, "meta") for shape in shapes))
 
 
 @on_both_devices
@@ -174,26 +169,7 @@ def test_einsum_along_the_path_of_opt_einsum() -> None:
     def contract(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         return torch._C._VariableFunctions.einsum("ij,jk,kl->il", (a, b, c), path=[1, 2, 0, 1])
 
-    assert traced(contract, A, B, C).macs == 60 + 30 == torch_macs(contract, *(example(s, "meta") for s in (A, B, C)))
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "ends", "macs"),
-    [
-        ((3, 16, 32), (3, 32, 8), False, 3 * 16 * 32 * 8),
-        ((16, 32), (3, 32, 8), True, 16 * 32 * 8),  # rows cut: each meets one matrix
-        ((3, 16, 32), (32, 8), True, 16 * 32 * 8),  # columns cut
-        ((16, 32), (32, 8), True, 16 * 32 * 8),  # the summed side cut: three products, 32 steps together
-    ],
-)
-def test_grouped_products(left, right, ends, macs) -> None:
-    offsets = torch.tensor([0, 8, right[-1] if len(left) == 3 else 16 if len(right) == 3 else 32], dtype=torch.int32)
-
-    def grouped(a: Tensor, b: Tensor) -> Tensor:
-        return F.grouped_mm(a.bfloat16(), b.bfloat16(), offs=offsets.to(a.device) if ends else None)
-
-    found = traced(grouped, left, right, device="meta")
-    assert (found.unsupported, found.macs, found.flops) == ({}, macs, 2 * macs)
+    assert traced(contract, A, B, C).macs == 60 + 30 == torch_macs(contract, *(halves(s, "meta") for s in (A, B, C)))
 
 
 def test_products_of_8_bit_floats() -> None:
@@ -204,4 +180,4 @@ def test_products_of_8_bit_floats() -> None:
 
     found = traced(scaled, (16, 32), (48, 32), device="meta")
     assert (found.unsupported, found.macs) == ({}, 16 * 32 * 48)
-    assert torch_macs(scaled, example((16, 32), "meta"), example((48, 32), "meta")) == 16 * 32 * 48
+    assert torch_macs(scaled, halves((16, 32), "meta"), halves((48, 32), "meta")) == 16 * 32 * 48

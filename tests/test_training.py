@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ import xfcost
 from helpers import error_of
 from saved import saved_bytes
 from specs import WHOLE, architecture_of, thinned
-from strategies import as_yaml
+from strategies import placed, stack, stored
 from xfcost.api.runs import make_plan
 from xfcost.counting.forward import count
 from xfcost.counting.training import with_training
@@ -44,13 +45,10 @@ FULL = {"kind": "full", "heads": 2}
 
 
 def trained(data: dict, folder: Path, **more):
-    file = folder / "learns.yaml"
-    file.write_text(as_yaml({"name": "learns"} | data), encoding="utf-8")
-    return xfcost.analyze(str(file), mode="train", **more)
+    return xfcost.analyze(stored(data, folder), mode="train", **more)
 
 
-def tokens(**more):
-    return {"input": {"kind": "tokens", "vocabulary": 10, "length": 3}, "embed": [{"kind": "token"}]} | more
+tokens = partial(stack, length=3, vocabulary=10)
 
 
 def by_operation(ledger):
@@ -59,7 +57,7 @@ def by_operation(ledger):
 
 def test_a_linear_map_by_hand(tmp_path):
     # 3 tokens, 2 samples: y = xW, 4 -> 16: 3·2·4·16 = 384 MACs; the gradients of x and of W as many each.
-    ledger = trained(tokens(stages=[{"dim": 4, "depth": 5, "block": [MLP]}]), tmp_path, batch=2)
+    ledger = trained(tokens(MLP, dim=4, depth=5), tmp_path, batch=2)
     row = by_operation(ledger)["fc1"]
     assert (row.macs, row.backward_macs, row.training.traced_backward_macs, row.times) == (384, 768, 768, 5)
     assert ledger.total("backward_macs") == 2 * ledger.total("macs") == ledger.total("traced_backward_macs")
@@ -70,12 +68,11 @@ def test_a_linear_map_by_hand(tmp_path):
 
 def test_attention_by_hand(tmp_path):
     # scores: 2 samples × 3·3 pairs × width 4 = 72 MACs; gradients of Q and of K as many each.
-    stages = [{"dim": 4, "depth": 1, "block": [FULL]}]
-    eager = by_operation(trained(tokens(stages=stages), tmp_path, batch=2))
+    eager = by_operation(trained(tokens(FULL, dim=4), tmp_path, batch=2))
     assert [(eager[name].macs, eager[name].backward_macs) for name in ("scores", "weighted_sum")] == [(72, 144)] * 2
     assert eager["softmax"].training.kept_bytes == 2 * 2 * 3 * 3 * 4  # 2 samples, 2 heads, 9 pairs
     # fused: the scores again, and four gradients: 5·72
-    fused = by_operation(trained(tokens(stages=stages), tmp_path, batch=2, attention="fused"))["attention"]
+    fused = by_operation(trained(tokens(FULL, dim=4), tmp_path, batch=2, attention="fused"))["attention"]
     assert (fused.macs, fused.backward_macs, fused.training.traced_backward_macs) == (144, 360, 360)
     # Q and the output, a log-sum-exp per query; K and V are views of what Q is a view of
     assert fused.training.kept_bytes == 2 * 3 * (3 * 4 + 4) * 4 + 2 * 2 * 3 * 4
@@ -83,8 +80,8 @@ def test_attention_by_hand(tmp_path):
 
 def test_pixels_have_no_gradient(tmp_path):
     # 8×8 pixels in patches of 4: 4 tokens of 48 numbers to width 6: 4·48·6 = 1152 MACs, and again for W's gradient.
-    spec = {"input": {"kind": "image", "size": 8}, "embed": [{"kind": "patch", "size": 4}]}
-    ledger = trained(spec | {"stages": [{"dim": 6, "depth": 1, "block": [MLP]}]}, tmp_path)
+    spec = stack(MLP, dim=6, input={"kind": "image", "size": 8}, embed=[{"kind": "patch", "size": 4}])
+    ledger = trained(spec, tmp_path)
     row = by_operation(ledger)["projection"]
     assert (row.macs, row.times_over("backward_macs"), row.training.traced_backward_macs) == (1152, 1152, 1152)
     assert row.training.kept_bytes == 8 * 8 * 3 * 4  # the image itself
@@ -94,15 +91,15 @@ def test_pixels_have_no_gradient(tmp_path):
 @pytest.mark.parametrize("residual", ["none", {"place": "post"}, {"place": "pre"}, {"norm": "none"}])
 @pytest.mark.parametrize("mixer", [FULL, {"kind": "lsh", "heads": 2, "bucket": 2, "rounds": 1}, MLP])
 def test_vectors_without_a_entry_have_no_gradient_in_the_first_block_alone(mixer, residual, tmp_path):
-    spec = {"input": {"kind": "vectors", "channels": 4, "length": 8}, "residual": residual}
-    ledger = trained(spec | {"stages": [{"dim": 4, "depth": 3, "block": [mixer]}]}, tmp_path)
+    vectors = {"kind": "vectors", "channels": 4, "length": 8}
+    ledger = trained(stack(mixer, dim=4, depth=3, input=vectors, embed=[], residual=residual), tmp_path)
     assert ledger.agreement.exact, ledger.agreement
     assert any(row.training.saved_macs for row in ledger.rows) == (residual != {"place": "pre"})
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_a_recurrence_s_first_state_has_no_gradient(cell, tmp_path):
-    ledger = trained(tokens(stages=[{"dim": 4, "depth": 1, "block": [{"kind": cell}]}], residual="none"), tmp_path)
+    ledger = trained(tokens({"kind": cell}, dim=4, residual="none"), tmp_path)
     gates = {"rnn": 1, "lstm": 4, "gru": 3}[cell]
     row = by_operation(ledger)["recurrence"]
     # 3 steps of g·4·4 MACs, gradients of h and of W: 6, but for h_0
@@ -182,10 +179,8 @@ LOOPS += [
 
 @pytest.mark.parametrize("mixer", LOOPS, ids=str)
 def test_a_loop_of_many_steps_costs_what_a_few_say(mixer, tmp_path):
-    file = tmp_path / "loop.yaml"
-    spec = tokens(name="loop", stages=[{"dim": 4, "depth": 2, "block": [mixer]}], residual="none")
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    live = build(architecture_of(str(file), tokens=(MOST_STEPS + 7,), batch=2))
+    spec = stack(mixer, dim=4, depth=2, residual="none")
+    live = build(placed(spec, tmp_path, tokens=(MOST_STEPS + 7,), batch=2))
     live.model.requires_grad_()
     quick = dispatch(live.model, live.inputs, backward=True)
 
@@ -218,8 +213,7 @@ def test_the_kernel_on_meta_costs_what_torch_s_formula_for_flash_attention_says(
 
 
 def step_of(optimizer, dtype, folder, **more):
-    spec = tokens(stages=[{"dim": 4, "depth": 2, "block": [FULL, MLP]}])
-    ledger = trained(spec, folder, optimizer=optimizer, dtype=dtype, **more)
+    ledger = trained(tokens(FULL, MLP, dim=4, depth=2), folder, optimizer=optimizer, dtype=dtype, **more)
     return ledger, ledger.training.step
 
 
@@ -263,9 +257,7 @@ def test_adafactor_s_states_are_torch_s():
 
 def test_a_whole_run_by_hand(tmp_path):
     # One batch is 2·3 tokens: 100 tokens are 17 steps. 2 blocks of fc1 and fc2: 2·2·6·64 MACs forward, thrice in all.
-    ledger = trained(
-        tokens(stages=[{"dim": 4, "depth": 2, "block": [MLP]}]), tmp_path, batch=2, tokens=100, sustained=1e3, devices=4
-    )
+    ledger = trained(tokens(MLP, dim=4, depth=2), tmp_path, batch=2, tokens=100, sustained=1e3, devices=4)
     run = ledger.training.run
     assert ledger.total("macs") == 1536
     assert (run.steps, run.flops) == (17, 17 * 2 * 3 * 1536)
@@ -325,8 +317,7 @@ def test_a_bad_utilisation_is_refused(bad):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_is_timed_and_its_memory_was_predicted(optimizer, tmp_path):
-    stages = [{"dim": 8, "depth": 2, "block": [FULL, MLP]}]
-    ledger = trained(tokens(stages=stages), tmp_path, optimizer=optimizer, trace=False, device="cpu", runs=1)
+    ledger = trained(tokens(FULL, MLP, depth=2), tmp_path, optimizer=optimizer, trace=False, device="cpu", runs=1)
     timing = ledger.timing
     assert timing.seconds > 0
     assert timing.peak_bytes == timing.predicted_peak_bytes
@@ -337,8 +328,7 @@ def test_a_step_is_timed_and_its_memory_was_predicted(optimizer, tmp_path):
 
 @pytest.mark.parametrize("how", [{"attention": "fused"}, {"dtype": "bfloat16"}])
 def test_what_a_device_does_in_other_kernels_takes_no_more_than_was_predicted(how, tmp_path):
-    stages = [{"dim": 8, "depth": 2, "block": [FULL, MLP]}]
-    timing = trained(tokens(stages=stages), tmp_path, trace=False, device="cpu", runs=1, **how).timing
+    timing = trained(tokens(FULL, MLP, depth=2), tmp_path, trace=False, device="cpu", runs=1, **how).timing
     assert 0.9 * timing.predicted_peak_bytes < timing.peak_bytes <= timing.predicted_peak_bytes
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import xfcost
 from helpers import stdout_of, xf
+from strategies import stack, stored
 from xfcost.api.runs import make_run
 from xfcost.counting.distributed import ModelStates, stage_memories, step_batch
 from xfcost.ledger.device import Device, DeviceFigure, DeviceGroup
@@ -220,15 +221,11 @@ def test_model_flops_and_what_each_recomputation_adds():
 def test_reversible_blocks_run_again_and_fused_ones_compute_their_scores_once_more(attention, tmp_path):
     # 3 blocks of 16 tokens of width 12: per token 4·d² of attention, 4·d² of an MLP of 2·d; 2·N²·d of both products;
     # the head's N·d·11. A block is run again from its output, and the fused backward computes QKᵀ of N²·d once more.
-    file = tmp_path / "reversible.yaml"
-    file.write_text(
-        "name: Reversible\ninput: {kind: tokens, vocabulary: 11, length: 16}\nembed: [{kind: token}]\n"
-        "residual: {form: reversible, join: mean}\n"
-        "stages: [{dim: 12, depth: 3, block: [{kind: full, heads: 3}, {kind: mlp, ratio: 2}]}]\n"
-        "head: {kind: language_model}\n"
-    )
+    over = {"residual": {"form": "reversible", "join": "mean"}, "head": {"kind": "language_model"}}
+    block = ({"kind": "full", "heads": 3}, {"kind": "mlp", "ratio": 2})
+    file = stored(stack(*block, dim=12, depth=3, length=16, **over), tmp_path)
     blocks, products = 3 * 16 * 8 * 12**2, 3 * 2 * 16**2 * 12
-    plan = planned(str(file), attention=attention)
+    plan = planned(file, attention=attention)
     assert plan.step_flops == 8 * 6 * (blocks + products + 16 * 12 * 11)
     assert plan.recomputed_flops == 8 * 2 * (blocks + products + (products // 2 if attention == "fused" else 0))
 

@@ -1,13 +1,8 @@
 """docs/transformers.csv is what the models say today, and its MACs are those that torch's own counter counts."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("transformers")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
 from transformers_table import config, configurations, line, made, written
 
 

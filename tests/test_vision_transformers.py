@@ -9,7 +9,7 @@ from torch import nn
 
 import transformers_models as hf
 from specs import counted
-from strategies import placed
+from strategies import placed, stack
 from transformers_models import TheirWeights
 from whole_probe import probe
 from xfcost.counting.comparison import compared
@@ -73,10 +73,6 @@ def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) ->
 # Swin V2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides), dim=dim, out_dim=2 * dim, fused=fused)
-
-
 @pytest.mark.parametrize("scaled", [True, False])
 def test_the_trace_counts_the_fused_kernel_s_own_scaling_where_it_scales(scaled):
     parts = tuple(torch.zeros(1, 2, 3, 4) for _ in range(3))
@@ -90,9 +86,7 @@ def test_the_trace_counts_the_fused_kernel_s_own_scaling_where_it_scales(scaled)
 def copied_v2_block(block: Any, weights: TheirWeights, prefix: str) -> None:
     mixer, mlp = block
     window, its = mixer.inner, f"{prefix}attention.self."
-    for kind in ("weight", "bias"):
-        both = [weights.take(f"{its}{name}.{kind}") for name in ("query", "value")]
-        getattr(window.qv, kind).copy_(torch.cat(both))
+    weights.put_joined(window.qv, *(f"{its}{name}" for name in ("query", "value")))
     weights.put(window.k, f"{its}key")
     window.cosine.temperature.weight.copy_(weights.take(f"{its}logit_scale")[..., 0])
     weights.put(window.cpb.fc1, f"{its}continuous_position_bias_mlp.0")
@@ -158,18 +152,7 @@ def test_the_public_code_s_own_figure_to_the_unit(preset, figure):
 # DeiT's second token and second classifier, and positions that follow the resolution ──────────────────────────────────
 
 DEIT_CLASSES = 7
-BOTH = ["class_token", "distillation_token"]
-STEM_LAYERS: list[dict[str, Any]] = [{"kind": "class_token"}, {"kind": "distillation_token"}]
-
-
-def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
-    return {
-        "name": "a small DeiT",
-        "input": {"kind": "image", "size": [16, 24]},
-        "embed": [{"kind": "patch", "size": 8}, *(stem_layers or STEM_LAYERS), {"kind": "position"}],
-        "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
-        "head": {"kind": "classifier", "pool": pool, "classes": DEIT_CLASSES},
-    }
+BOTH = ("class_token", "distillation_token")
 
 
 def copied_deit(theirs: nn.Module, ours: Any) -> None:
@@ -203,7 +186,12 @@ def figures_of(spec: Any) -> Any:
 
 
 def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
-    alone = placed(deit_spec(), tmp_path, extra_tokens=False)
+    over = {
+        "input": {"kind": "image", "size": [16, 24]},
+        "embed": [{"kind": kind} | ({"size": 8} if kind == "patch" else {}) for kind in ("patch", *BOTH, "position")],
+        "head": {"kind": "classifier", "pool": BOTH, "classes": DEIT_CLASSES},
+    }
+    alone = placed(stack({"kind": "mlp"}, dim=12, **over), tmp_path, extra_tokens=False)
     assert alone.grid == Grid((2, 3))
     assert alone.head.component.pool == "mean"
     figures = figures_of(load("deit-ti-distilled"))
