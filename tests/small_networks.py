@@ -210,6 +210,10 @@ NETWORKS: dict[str, Network] = {
     "fused attention of groups": call(
         grouped_attention, (2, 8, 5, 4), (2, 2, 7, 4), (2, 2, 7, 4), macs=560 * 8, attention_entries=80
     ),
+    # all 3 samples share the queries of 2 heads, 5·7 scores each; log-sum-exps of 3·2·5 queries
+    "queries that samples share": call(
+        attention, (1, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4), macs=210 * 8, attention_entries=30
+    ),
     # a softmax over a product of two activations: 6 heads of 5·7
     "eager attention": call(
         lambda q, k, v: (q @ k.transpose(-2, -1)).softmax(-1) @ v, (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4),

@@ -257,7 +257,7 @@ class RecordedOperations:
         if call.is_function:
             work.sequence += [part.number for part in call.parts]
             if call.operation == ATTENTION and not any(one.is_nested for one in call.inputs):
-                note_fused(work, attention_operands(call.args, call.kwargs), self._lineages)
+                note_fused(work, call, self._lineages)
             return
         if call.func is None:  # a loop over tokens
             self._lineages.note(call, Lineage(varies=True))
@@ -410,13 +410,14 @@ def _same_matrix(product: Work, scores: TensorRecord, axis: int) -> bool:
     return prod(made) == scores.numel and {queries, keys} == set(made[-2:])
 
 
-def note_fused(attention: Work, operands: Mapping[str, Any], lineages: Lineages) -> None:
+def note_fused(attention: Work, call: RecordedCall, lineages: Lineages) -> None:
     """A fused kernel of q (…, N, K), k (…, M, K), v (…, M, V): no matrix, a log-sum-exp per head and query.
 
     Its core runs once for each head of keys and values, which several heads of queries may share.
     """
+    operands = attention_operands(call.args, call.kwargs)
     q, k, v = (operands[name] for name in ("query", "key", "value"))
-    heads, (queries, width), keys = q.shape[:-2].numel(), q.shape[-2:], k.shape[-2]
+    heads, (queries, width), keys = call.outputs[0].shape[:-2].numel(), q.shape[-2:], k.shape[-2]
     statistics = heads * queries
     before = attention.matrix.statistics if attention.matrix else 0
     attention.matrix = Matrix(0, 0, 0, before + statistics)

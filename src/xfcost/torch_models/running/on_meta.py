@@ -160,11 +160,13 @@ def attention_backward_macs(q: Tensor, k: Tensor, v: Tensor) -> int:
 def attention(args: tuple[Any, ...], kwargs: dict[str, Any], differentiated: Callable[[int], None]) -> Any:
     """`scaled_dot_product_attention`, on `meta` as a kernel does it; `differentiated` gets the backward pass's MACs.
 
-    All kernels take (B, H, N, K) alone: others are decomposed on every device.
+    All kernels take (B, H, N, K) alone, of as many samples and heads: others are decomposed on every device.
     """
     operands = attention_operands(args, kwargs)
     q, k, v, bias = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
-    if not q.is_meta or q.ndim != _KERNEL_RANK:
+    own = 1 if operands.get("enable_gqa") else 2  # axes along which nothing is broadcast
+    alike = q.is_nested or q.shape[:own] == k.shape[:own] == v.shape[:own]
+    if not q.is_meta or q.ndim != _KERNEL_RANK or not alike:
         return F.scaled_dot_product_attention(*args, **kwargs)
     if bias is not None and bias.dtype == torch.bool:  # torch gives kernels zeros and -∞ in its place
         bias = torch.zeros_like(bias, dtype=q.dtype)
