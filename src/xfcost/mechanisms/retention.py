@@ -118,7 +118,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         q, k, v = (split_heads(part, heads) for part in parts)
         k = t.leaf("scale", multiplied, k, options={"factor": int(d // heads) ** -0.5}, symbol="")
         q, k = (t.run("rotary", Rotary(place.grid.total, ROTARY_BASE), part) for part in (q, k))
-        decay = Weight((heads,), Worked("recurrence:head_decays", {"heads": heads}), "decay_H", learns=False)
+        decay = Weight((heads,), Worked(head_decays), "decay_H", learns=False)
         core = {"parallel": self._parallel, "chunkwise": self._chunkwise, "recurrent": self._recurrent}
         y = core["recurrent" if t.decodes else self.form](t, q, k, v, decay, place.grid)
         y = t.leaf("norm", head_norm, y.transpose(1, 2), options={"kind": self.norm}).flatten(2)
@@ -190,6 +190,11 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
 
 # The base of the rotary angles.
 ROTARY_BASE: Final = 10000.0
+
+
+def head_decays(head: Any) -> Any:
+    """γ of each head, exactly 1 - 2^(-5-i)."""
+    return 1 - 2.0 ** (-5 - head)
 
 
 def decays(t: Functions, decay: Tensor, *, tokens: Number) -> Tensor:
@@ -299,7 +304,7 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         d, mixing = place.dim, global_mixing(place.grid.total)
         for_k, for_v, for_r = self.mixed(t, x, uses=3)
         k, v = (t.linear(name, one, d, bias=False) for name, one in (("key", for_k), ("value", for_v)))
-        decay = t.leaf("decay", minus_exp, weights=(Weight((d,), Worked("recurrence:channel_decays", {"width": d})),))
+        decay = t.leaf("decay", minus_exp, weights=(Weight((d,), Worked(channel_decays, {"width": d})),))
         first = Weight((d,), "zeros", "first")
         if t.decodes:
             past = t.state("state", (d,), (d,), (d,))  # numerator, denominator and largest exponent
@@ -314,6 +319,11 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
 
     def notes(self, place: Place) -> Iterator[str]:
         yield state_note(4 * place.dim, place.grid.total, ", the last token among them")
+
+
+def channel_decays(channel: Any, *, width: int) -> Any:
+    """The logarithms of decays, from slow to fast: evenly from -5 to 1."""
+    return -5 + 6 * channel / max(width - 1, 1)
 
 
 def averaged_token(t: Functions, *parts: Tensor) -> tuple[Tensor, ...]:
