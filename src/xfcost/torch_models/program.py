@@ -420,13 +420,20 @@ class Runner(Operations):
         return found
 
     def state(self, name: str, *shapes: Any) -> Any:
-        return self.module.get_submodule(name).past
+        return self._kept(name).past
 
     def started(self, name: str, first: Sequence[Any]) -> Any:
-        kept = self.module.get_submodule(name)
+        kept = self._kept(name)
         if self.reads_memory:
             kept(*first)
         return kept.past
+
+    def _kept(self, name: str) -> Any:
+        try:
+            return self.module.get_submodule(name)
+        except AttributeError:
+            kind, given = type(self.module.config).__name__, f"t.keep({name!r}, …)"
+            raise LookupError(f"{kind}: a decode step reads the state {name!r}; expected {given} to write it") from None
 
     def keep(self, name: str, *new: Any, **_: Any) -> None:
         if not self.reads_memory:
