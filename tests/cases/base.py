@@ -133,6 +133,15 @@ class Rows(NamedTuple):
     """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
 
 
+# Sequences in chunks of `chunk` tokens, at a width that is the length of no chunk.
+IN_CHUNKS: dict[str, Any] = ON_SEQUENCES | {
+    "rows": Rows(
+        dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
+    ),
+    "growth": lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
+}
+
+
 class Theirs(NamedTuple):
     """Somebody else's class, set up as a component is."""
 

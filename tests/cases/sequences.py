@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from cases.base import ON_SEQUENCES, Letters, MechanismCase, Rows, Theirs, any_of, ceil_div, whole
+from cases.base import IN_CHUNKS, ON_SEQUENCES, Letters, MechanismCase, Rows, Theirs, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gated_delta import GatedDelta
@@ -227,7 +227,6 @@ def theirs_mamba2(component: Any, place: Place) -> Theirs:
 
 MAMBA2 = MechanismCase(
     theirs=theirs_mamba2,
-    rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
     letters=lambda component, place: {
         "E": component.expand,
         "S": component.state,
@@ -253,8 +252,7 @@ MAMBA2 = MechanismCase(
         Mamba2(state=4, head_dim=2, expand=1, conv=9, chunk=8),
     ),
     components=any_of(Mamba2, expand=st.integers(1, 3)),  # of many heads the last ones forget within a chunk
-    growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
-    **ON_SEQUENCES,
+    **IN_CHUNKS,
     channels_first=lambda leaf: leaf == "conv",
 )
 
@@ -308,9 +306,7 @@ GATED_DELTA = MechanismCase(
     },
     followed_otherwise=lambda component: {"read"} if component.conv == 1 else {"read", "recall", "correct", "gate"},
     cached=((GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5), 0, 6 * 2 * 5 + 3 * (2 * 3 * 2 + 6 * 5)),),
-    rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
-    growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
-    **ON_SEQUENCES,
+    **IN_CHUNKS,
     channels_first=lambda leaf: leaf == "conv",
     missed_by_torch=lambda component, place: sum(
         row.macs for row in component_rows(component, place) if row.path == "solve"
@@ -319,9 +315,6 @@ GATED_DELTA = MechanismCase(
 
 
 RETENTION = MechanismCase(
-    rows=Rows(
-        dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
-    ),
     letters=lambda component, place: _retention(component, place) | {"b": component.chunk or 0},
     flags={
         "heads": "carry decays read scan scores state weigh",
@@ -336,8 +329,7 @@ RETENTION = MechanismCase(
         Retention(heads=2, form="chunkwise", chunk=5),
         Retention(heads=6, form="recurrent"),
     ),
-    growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
-    **ON_SEQUENCES,
+    **IN_CHUNKS,
     dim=12,
 )
 
