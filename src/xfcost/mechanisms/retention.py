@@ -141,8 +141,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         after = {"dim": 2, "after": chunks * size - n}
         q, k, v = (t.leaf("pad", padded, part, options=after).unflatten(2, (chunks, size)) for part in (q, k, v))
         title = "Decays D, and since the chunk's start"
-        both: Any = t.leaf("decays", chunk_decays, weights=(decay,), options={"tokens": size}, title=title)
-        d, since = both
+        d, since = t.leaf("decays", chunk_decays, weights=(decay,), options={"tokens": size}, title=title)
         near = self._products(t.part("local"), (q, k, v, d), n, chunk_mixing(size), (None, None))
         faded = t.leaf("fade", by_decay, v, d.select(1, 0).select(1, size - 1))
         state = t.leaf("state", state_of, k, faded, **chunk_mixing(size))
@@ -161,9 +160,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
             y = t.leaf("scan", looped, *parts, weights=(decay,), options=loop, sequential=grid.total, **mixing)
             return split_heads(y, self.heads)
         past = t.state("state", (self.heads, q.shape[-1], v.shape[-1]))
-        both: Any = t.leaf("scan", retained_token, *past, q, k, v, weights=(decay,), **mixing)
-        read: Tensor = both[0]
-        t.keep("state", both[1])
+        read, state = t.leaf("scan", retained_token, *past, q, k, v, weights=(decay,), **mixing)
+        t.keep("state", state)
         return read
 
     def _products(
@@ -257,12 +255,10 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         else:
             before = t.leaf("shift", padded, x, options={"before": 1, "after": -1}, title="Token shift")
         share = Weight((uses, x.shape[-1]), "uniform")
-        mixtures: Any = t.leaf(
-            "mix", mixtures_of, x, before, weights=(share,), mixing="local", reads="2", reads_tokens=2
-        )
+        mixtures = t.leaf("mix", mixtures_of, x, before, weights=(share,), mixing="local", reads="2", reads_tokens=2)
         if t.decodes:
             t.keep("shift", x, title="Token shift")
-        return tuple(mixtures)
+        return mixtures
 
 
 def mixtures_of(t: Functions, x: Tensor, before: Tensor, share: Tensor) -> tuple[Tensor, ...]:
@@ -308,8 +304,7 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         first = Weight((d,), "zeros", "first")
         if t.decodes:
             past = t.state("state", (d,), (d,), (d,))  # numerator, denominator and largest exponent
-            both: Any = t.leaf("wkv", averaged_token, *past, k, v, decay, weights=(first,), **mixing)
-            y, *state = both
+            y, *state = t.leaf("wkv", averaged_token, *past, k, v, decay, weights=(first,), **mixing)
             t.keep("state", *state, starts=(0.0, 0.0, NOTHING_SEEN))
         else:
             facts = mixing | {"sequential": place.grid.total}
