@@ -14,7 +14,6 @@ from xfcost.formulas.mixers import (
     ChunkedMixer,
     chunk_mixing,
     global_mixing,
-    padding_of_chunks,
     state_note,
     static_weights,
 )
@@ -175,14 +174,11 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         return t.leaf("weighted_sum", product, x, v, symbol=symbols[1], **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
-        n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
         if self.form == "parallel":
             yield "the parallel form is quadratic in N; chunkwise and recurrent give the same numbers in linear time"
-        elif self.form == "chunkwise" and chunks == 1:
-            yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
         elif self.form == "chunkwise":
-            yield from padding_of_chunks(n, chunks, chunk)
-        steps = {"parallel": 1, "chunkwise": chunks, "recurrent": n}[self.form]
+            yield from self.notes_of_chunks(place)
+        steps = {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
         yield state_note(place.dim * self.values(place.dim) // self.heads, steps)
 
 
