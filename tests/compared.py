@@ -23,9 +23,10 @@ GIVEN = {
 
 def reference_of(mechanism: type[Mixer]) -> Callable[..., Tensor]:
     """The slow reference of a mechanism: the function of its name."""
-    files = (importlib.import_module(f"references.{file}") for file in FILES)
-    (found,) = (getattr(file, name) for file in files if hasattr(file, name := tag_of(mechanism)))
-    return found
+    name, files = tag_of(mechanism), (importlib.import_module(f"references.{file}") for file in FILES)
+    found = [getattr(file, name) for file in files if hasattr(file, name)]
+    assert len(found) == 1, f"{name}: expected one function `{name}` in tests/references, found {len(found)}"
+    return found[0]
 
 
 def options_of(component: msgspec.Struct, **more: Any) -> Options:

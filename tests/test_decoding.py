@@ -106,13 +106,14 @@ def test_a_layer_step_by_step_is_the_whole_forward(case):
 
 @every_step
 def test_what_a_step_caches_is_worked_out_by_hand(case):
-    assert CASES[type(case.component)].cached, "its case has no `cached`"
+    assert CASES[type(case.component)].cached, f"{case.component}: it `decodes`, but its case has no `cached`"
 
 
 @pytest.mark.parametrize(
     ("component", "growing", "fixed"), [one for case in CASES.values() for one in case.cached], ids=str
 )
 def test_what_a_mechanism_caches_by_hand(component, growing, fixed):
+    assert component.decodes, f"{component}: its case has `cached`, but its class no `decodes`"
     rows = list(component_rows(component, place_for(component, Grid((9,))), decodes=True))
     added = sum(row.figure("cached_per_token") for row in rows)
     assert (added, sum(row.cached for row in rows) - 9 * added) == (growing, fixed)

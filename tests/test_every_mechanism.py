@@ -397,7 +397,10 @@ def test_rows_that_are_called_per_token_mix_none(component, *, fused):
                 tokens=tuple(range(1, tensor.ndim))[first : tensor.ndim - 2 + first],
                 out_tokens=tuple(range(1, output.ndim))[first : output.ndim - 2 + first],
             )
-            assert seen.most <= 1 or row.path in CASES[type(component)].rows.own_parts, row.path
+            assert seen.most <= 1 or row.path in CASES[type(component)].rows.own_parts, (
+                f"{component}: {row.path} is declared per-token and reads {seen.most} tokens; give it mixing, "
+                "reads and reads_tokens"
+            )
             assert seen.disjoint or row.only_moves, row.path  # a gather may copy a token to several places
         tried += 1
     # at least what goes in is projected, and what comes out where there is a W_O

@@ -72,7 +72,7 @@ TINY = {
     "swinv2": _SWIN,
 }  # fmt: skip
 EACH = [(kind, name) for kind in FAMILIES for name in family_of(kind).architectures]
-# transformers' plain scan has a product in each of its steps, and its convolution more outputs (test_state_spaces.py).
+# transformers' plain scan has a product in each of its steps, and its convolution more outputs.
 SCANS = ("mamba", "mamba2")
 
 

@@ -1,4 +1,4 @@
-"""The slow references share nothing with the package, and would not let a shifted neighbourhood pass."""
+"""References of mechanisms: slow ones that share nothing with the package, and classes of transformers."""
 
 import ast
 from pathlib import Path
@@ -8,12 +8,18 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cases import CASES
+from cases.base import Case
 from compared import answers_of, options_of, reference_of, scattered
 from contract import drawn, example, make
+from modules import counted_by_torch
 from references.plain import Options
 from strategies import examples
+from tiers import tiered_cases
+from transformers_models import parameters, scrambled
 from xfcost.formulas.component import Mixer, tag_of
 from xfcost.mechanisms import MECHANISMS
+from xfcost.program.residual import component_rows
 
 FOLDER = Path(__file__).parent / "references"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -80,3 +86,23 @@ def test_any_configuration_gives_what_its_reference_says(mechanism: type[Mixer],
     # tables in single precision may be rounded to the other side
     for one, other in zip((ours[0], *ours[1]), (plain[0], *plain[1]), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * max(1.0, *other.abs().flatten().tolist()))
+
+
+@pytest.mark.parametrize(
+    "case", [one for one in tiered_cases(fused=(False,)) if CASES[type(one.values[0].component)].theirs], ids=str
+)
+def test_outputs_parameters_and_macs_are_those_of_somebody_else_s_class(case: Case) -> None:
+    held, rows = CASES[type(case.component)], list(component_rows(case.component, case.place))
+    theirs = held.theirs(case.component, case.place)
+    module = scrambled(theirs.module.eval().requires_grad_(requires_grad=False))
+    given, ours = dict(module.named_parameters()) | theirs.weights(module), make(case).float()
+    ours.load_state_dict({name: given[name] for name, _ in ours.named_parameters()}, strict=False)
+    x = example(case.place, 2)[0].float()
+    expected, macs = counted_by_torch(lambda: module(x))
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    torch.testing.assert_close(ours(x), expected, rtol=1e-3, atol=1e-4)
+    assert parameters(module) == sum(row.params for row in rows)
+    seen = theirs.macs
+    if seen is None:
+        seen = sum(row.macs for row in rows) - held.missed_by_torch(case.component, case.place)
+    assert macs == 2 * seen, "MACs that torch sees in theirs, and those of ours that it sees"

@@ -8,24 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import contract
 import places
 from cases.base import Case
-from modules import Call, counted_by_torch, noise
+from modules import Call, noise
 from specs import counted
 from strategies import exact, stack, stored
-from transformers_models import parameters
 from xfcost.api.analysis import analyze
-from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import DeviceError
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.gated_delta import GatedDelta
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
-from xfcost.mechanisms.mamba import Mamba, Mamba2
-from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
+from xfcost.mechanisms.retention import Retention
 from xfcost.program.residual import component_rows
 from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.shared import recurrence
@@ -33,29 +29,10 @@ from xfcost.torch_models.shared.fixed_numbers import orthogonal_features
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
-KINDS = ("mamba2", "gated_delta", "retention", "hyena", "kernel")
+KINDS = ("mamba", "rwkv_time", "retention", "hyena", "kernel")
 
-
-# Mamba and RWKV-4 ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 spot = partial(places.at, dim=8)
-
-
-def live(component: Mixer, where: Place) -> Any:
-    torch.manual_seed(0)
-    return ProgramModule(component, where).requires_grad_(requires_grad=False)
-
-
-def as_theirs(
-    ours: nn.Module, theirs: nn.Module, component: Mixer, where: Place, *, missed: int = 0, rtol: float = 1e-4,
-    atol: float = 1e-5,
-) -> None:  # fmt: skip
-    """Numbers, parameters, and MACs but for those that torch misses."""
-    x = torch.randn(2, where.grid.total, where.dim)
-    expected, macs = counted_by_torch(lambda: theirs(x))
-    torch.testing.assert_close(ours(x), expected, rtol=rtol, atol=atol)
-    assert macs == 2 * (places.total(component, where, "macs") - missed)
-    assert parameters(theirs) == places.total(component, where, "params")
 
 
 # The inputs of each scan over so many steps.
@@ -90,115 +67,11 @@ def test_rwkv_s_printed_flops_per_token_are_twice_the_macs_of_its_maps(name: str
     assert counted(f"rwkv4-{name}", tokens=(7,)).total("macs") == 7 * (one or 0)
 
 
-def test_a_mamba_block_is_transformers_own() -> None:
-    from transformers import MambaConfig
-    from transformers.models.mamba.modeling_mamba import MambaMixer
-
-    torch.manual_seed(1)
-    config = MambaConfig(hidden_size=32, state_size=5, conv_kernel=4, expand=2, num_hidden_layers=1, use_mambapy=False)
-    theirs = MambaMixer(config, layer_idx=0).eval().requires_grad_(requires_grad=False)
-    component, where = Mamba(state=5), spot(11, dim=32)
-    ours = live(component, where)
-    ours.decay.log.copy_(theirs.A_log.normal_())
-    ours.skip.weight.copy_(theirs.D.normal_())
-    for name in ("in_proj", "x_proj", "dt_proj", "out_proj"):
-        getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
-    ours.conv.load_state_dict(theirs.conv1d.state_dict())
-    as_theirs(ours, theirs, component, where)
-
-
-def test_an_rwkv_block_is_transformers_own() -> None:
-    from transformers import RwkvConfig
-    from transformers.models.rwkv.modeling_rwkv import RwkvFeedForward, RwkvSelfAttention
-
-    torch.manual_seed(1)
-    config = RwkvConfig(hidden_size=16, attention_hidden_size=16, intermediate_size=64, num_hidden_layers=1)
-    x = torch.randn(2, 11, 16)
-    for component, make, uses in (
-        (RwkvTime(), RwkvSelfAttention, "key value receptance"),
-        (RwkvChannel(), RwkvFeedForward, "key receptance"),
-    ):
-        theirs = make(config).eval().requires_grad_(requires_grad=False)
-        for parameter in theirs.parameters():
-            parameter.normal_(std=0.3)
-        ours = live(component, spot(11, dim=16))
-        for row, use in enumerate(uses.split()):
-            ours.mix.weight[row].copy_(getattr(theirs, f"time_mix_{use}").flatten())
-        time = isinstance(component, RwkvTime)
-        for name in ("key", "value", "receptance", *(["output"] if time else [])):
-            getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
-        if time:
-            ours.decay.weight.copy_(theirs.time_decay)
-            ours.wkv.first.copy_(theirs.time_first)
-        torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-4, atol=1e-5)
-        assert parameters(theirs) == places.total(component, spot(11, dim=16), "params")
-
-
-# Mamba-2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(("groups", "tokens"), [(1, 11), (2, 16), (4, 3), (1, 1)])
-def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
-    from transformers import Mamba2Config
-    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
-
-    torch.manual_seed(1)
-    sizes = {"hidden_size": 16, "state_size": 5, "head_dim": 4, "num_heads": 8, "n_groups": groups, "chunk_size": 8}
-    theirs = Mamba2Mixer(Mamba2Config(**sizes, num_hidden_layers=1), layer_idx=0).requires_grad_(requires_grad=False)
-    theirs.eval()
-    if groups > 1 and not hasattr(theirs.norm, "group_size"):
-        pytest.skip("this version of transformers normalises all groups at once; the paper's model each alone")
-    for parameter in (theirs.A_log, theirs.D, theirs.dt_bias, theirs.norm.weight):
-        parameter.normal_()
-    component, where = Mamba2(state=5, head_dim=4, groups=groups, chunk=8), spot(tokens, dim=16)
-    ours = live(component, where)
-    for name in ("in_proj", "out_proj"):
-        getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
-    ours.conv.load_state_dict(theirs.conv1d.state_dict())
-    ours.step.bias.copy_(theirs.dt_bias)
-    ours.decay.log.copy_(theirs.A_log)
-    ours.skip.weight.copy_(theirs.D)
-    ours.norm.weight.copy_(theirs.norm.weight)
-    as_theirs(ours, theirs, component, where)
-
-
-# Gated DeltaNet ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(("key_heads", "tokens"), [(4, 5), (2, 64), (1, 70)])
-def test_a_gated_delta_block_is_transformers_own(key_heads: int, tokens: int) -> None:
-    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
-    from transformers import Qwen3NextConfig
-
-    torch.manual_seed(1)
-    sizes = {"linear_num_key_heads": key_heads, "linear_num_value_heads": 4, "linear_key_head_dim": 6}
-    config = Qwen3NextConfig(hidden_size=16, num_hidden_layers=1, linear_value_head_dim=5, **sizes)
-    theirs = modeling.Qwen3NextGatedDeltaNet(config, layer_idx=0).eval().requires_grad_(requires_grad=False)
-    for parameter in theirs.parameters():
-        parameter.normal_(std=0.5)
-    component = GatedDelta(heads=4, key_heads=key_heads, head_dim=6, value_dim=5)
-    where = spot(tokens, dim=16)
-    ours = live(component, where)
-    # theirs are in the order of key heads
-    widths, each = [6, 6, 20 // key_heads, 20 // key_heads], 4 // key_heads
-    by_head = theirs.in_proj_qkvz.weight.unflatten(0, (key_heads, -1)).split(widths, 1)
-    ours.in_proj.weight.copy_(torch.cat([part.flatten(0, 1) for part in by_head]))
-    by_head = theirs.in_proj_ba.weight.unflatten(0, (key_heads, -1)).split([each, each], 1)
-    ours.gates_proj.weight.copy_(torch.cat([part.flatten(0, 1) for part in by_head]))
-    for row, weight in (
-        (ours.conv.weight, theirs.conv1d.weight), (ours.decay.log, theirs.A_log), (ours.rates.bias, theirs.dt_bias),
-        (ours.norm.weight, theirs.norm.weight), (ours.out_proj.weight, theirs.out_proj.weight),
-    ):  # fmt: skip
-        row.copy_(weight)
-    (solve,) = (row.macs for row in component_rows(component, where) if row.path == "solve")  # which torch misses
-    as_theirs(ours, theirs, component, where, missed=solve, rtol=1e-3, atol=1e-4)
-
-
 # Retention ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_decays_are_told_without_rounding() -> None:
-    module = live(Retention(heads=3, form="recurrent"), spot(5, dim=12))
+    module: Any = ProgramModule(Retention(heads=3, form="recurrent"), spot(5, dim=12))
     assert module.scan.decay_H.tolist() == [31 / 32, 63 / 64, 127 / 128]
 
 

@@ -11,5 +11,7 @@ _FOUND = {
     for case in vars(file).values()
     if isinstance(case, MechanismCase)
 }
-# A mechanism of the written list without a case stops every test: it has no contract.
+if without := [tag for tag, mechanism in MECHANISMS.items() if mechanism not in _FOUND]:
+    # it has no contract, and stops every test
+    raise LookupError(f"{', '.join(without)}: expected a MechanismCase in a file of tests/cases, found none")
 CASES: dict[type[Mixer], MechanismCase] = {mechanism: _FOUND[mechanism] for mechanism in MECHANISMS.values()}

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import HEADS, IN_CHUNKS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
@@ -357,7 +357,7 @@ KERNEL = MechanismCase(
         features=st.just(EluPlusOne())
         | st.builds(RandomFeatures, count=st.integers(1, 99), function=st.sampled_from(["softmax", "relu"])),
     ),
-    growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
+    growth=IN_CHUNKS["growth"],
     grids=SEQUENCES,
     fused=False,
     symbolic=KERNEL_EXAMPLES[:2],

@@ -133,6 +133,26 @@ class Rows(NamedTuple):
     """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
 
 
+# Sequences in chunks of `chunk` tokens, at a width that is the length of no chunk.
+IN_CHUNKS: dict[str, Any] = ON_SEQUENCES | {
+    "rows": Rows(
+        dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
+    ),
+    "growth": lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
+}
+
+
+class Theirs(NamedTuple):
+    """Somebody else's class, set up as a component is."""
+
+    module: nn.Module
+    """(B, N, D) -> (B, N, D), or a tuple that begins with it."""
+    weights: Callable[[Any], Mapping[str, Tensor]] = lambda module: {}
+    """Of the module: our parameters by name, where it does not call them alike."""
+    macs: int | None = None
+    """MACs of a sample that torch's own counter sees in it, where they are not ours."""
+
+
 class MechanismCase(NamedTuple):
     """One mechanism under the contract."""
 
@@ -174,6 +194,8 @@ class MechanismCase(NamedTuple):
     """Is it projected token by token, at least what goes in and what comes out?"""
     missed_by_torch: Callable[[Any, Place], int] = lambda component, place: 0
     """MACs of a sample that torch's own counter does not count, as those of a triangular system."""
+    theirs: Callable[[Any, Place], Theirs] | None = None
+    """A class of transformers, say, that computes the same; imported inside, so that it may be missing."""
     contracts: bool = True
     """Has it products to count as MACs? A pool has none, and FLOPs alone."""
     out_dim: Callable[[Any], int] | None = None

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+import pytest
+import torch
 from hypothesis import strategies as st
 
-from cases.base import ON_SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import IN_CHUNKS, ON_SEQUENCES, Letters, MechanismCase, Rows, Theirs, any_of, ceil_div, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gated_delta import GatedDelta
@@ -170,7 +173,28 @@ HYENA = MechanismCase(
 )
 
 
+# Of a block with a short convolution and decays, ours by name in theirs.
+BLOCK = {
+    "conv.weight": "conv1d.weight", "conv.bias": "conv1d.bias", "decay.log": "A_log", "skip.weight": "D",
+    "step.bias": "dt_bias", "rates.bias": "dt_bias",
+}  # fmt: skip
+
+
+def of_block(module: Any) -> dict[str, Any]:
+    weights = dict(module.named_parameters())
+    return {ours: weights[theirs] for ours, theirs in BLOCK.items() if theirs in weights}
+
+
+def theirs_mamba(component: Any, place: Place) -> Theirs:
+    modeling = pytest.importorskip("transformers.models.mamba.modeling_mamba")
+    sizes = {"state_size": component.state, "conv_kernel": component.conv, "expand": component.expand}
+    rank = component.rank or "auto"
+    config = modeling.MambaConfig(hidden_size=place.dim, time_step_rank=rank, use_mambapy=False, **sizes)
+    return Theirs(modeling.MambaMixer(config, layer_idx=0), of_block)
+
+
 MAMBA = MechanismCase(
+    theirs=theirs_mamba,
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
     letters=lambda component, place: {
         "E": component.expand,
@@ -190,8 +214,19 @@ MAMBA = MechanismCase(
 )
 
 
+def theirs_mamba2(component: Any, place: Place) -> Theirs:
+    modeling = pytest.importorskip("transformers.models.mamba2.modeling_mamba2")
+    sizes = {"state_size": component.state, "conv_kernel": component.conv, "expand": component.expand}
+    heads = {"num_heads": component.head_count(place.dim), "head_dim": component.head_dim, "n_groups": component.groups}
+    config = modeling.Mamba2Config(hidden_size=place.dim, chunk_size=component.chunk, **sizes, **heads)
+    theirs = modeling.Mamba2Mixer(config, layer_idx=0)
+    if component.groups > 1 and not hasattr(theirs.norm, "group_size"):
+        pytest.skip("this version of transformers normalises all groups at once; the paper's model each alone")
+    return Theirs(theirs, of_block)
+
+
 MAMBA2 = MechanismCase(
-    rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
+    theirs=theirs_mamba2,
     letters=lambda component, place: {
         "E": component.expand,
         "S": component.state,
@@ -217,8 +252,7 @@ MAMBA2 = MechanismCase(
         Mamba2(state=4, head_dim=2, expand=1, conv=9, chunk=8),
     ),
     components=any_of(Mamba2, expand=st.integers(1, 3)),  # of many heads the last ones forget within a chunk
-    growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
-    **ON_SEQUENCES,
+    **IN_CHUNKS,
     channels_first=lambda leaf: leaf == "conv",
 )
 
@@ -230,7 +264,33 @@ def gated_delta_letters(component: Any, place: Place) -> Letters:
     return letters | {"C": 2 * key_heads * wide + component.heads * value, "P'": whole(place.grid.total, chunk)}
 
 
+def theirs_gated_delta(component: Any, place: Place) -> Theirs:
+    modeling = pytest.importorskip("transformers.models.qwen3_next.modeling_qwen3_next")
+    h, (key_heads, keys, values) = component.heads, component.widths(place.dim)
+    config = modeling.Qwen3NextConfig(
+        hidden_size=place.dim, linear_num_key_heads=key_heads, linear_num_value_heads=h, linear_key_head_dim=keys,
+        linear_value_head_dim=values, linear_conv_kernel_dim=component.conv, num_hidden_layers=1,
+    )  # fmt: skip
+    theirs = modeling.Qwen3NextGatedDeltaNet(config, layer_idx=0)
+    in_their_chunks = component_rows(msgspec.structs.replace(component, chunk=64), place)
+
+    def weights(module: Any) -> dict[str, Any]:
+        """Their projections are in the order of key heads."""
+        each = h // key_heads
+        maps = {"in_proj": (module.in_proj_qkvz, [keys, keys, each * values, each * values])}
+        maps["gates_proj"] = module.in_proj_ba, [each, each]
+        return of_block(module) | {
+            f"{name}.weight": torch.cat(
+                [part.flatten(0, 1) for part in whole.weight.unflatten(0, (key_heads, -1)).split(widths, 1)]
+            )
+            for name, (whole, widths) in maps.items()
+        }
+
+    return Theirs(theirs, weights, macs=sum(row.macs for row in in_their_chunks if row.path != "solve"))
+
+
 GATED_DELTA = MechanismCase(
+    theirs=theirs_gated_delta,
     examples=(
         GatedDelta(heads=2, chunk=4),
         GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5, conv=1, chunk=5),
@@ -246,9 +306,7 @@ GATED_DELTA = MechanismCase(
     },
     followed_otherwise=lambda component: {"read"} if component.conv == 1 else {"read", "recall", "correct", "gate"},
     cached=((GatedDelta(heads=6, key_heads=3, head_dim=2, value_dim=5), 0, 6 * 2 * 5 + 3 * (2 * 3 * 2 + 6 * 5)),),
-    rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
-    growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
-    **ON_SEQUENCES,
+    **IN_CHUNKS,
     channels_first=lambda leaf: leaf == "conv",
     missed_by_torch=lambda component, place: sum(
         row.macs for row in component_rows(component, place) if row.path == "solve"
@@ -257,9 +315,6 @@ GATED_DELTA = MechanismCase(
 
 
 RETENTION = MechanismCase(
-    rows=Rows(
-        dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
-    ),
     letters=lambda component, place: _retention(component, place) | {"b": component.chunk or 0},
     flags={
         "heads": "carry decays read scan scores state weigh",
@@ -274,8 +329,7 @@ RETENTION = MechanismCase(
         Retention(heads=2, form="chunkwise", chunk=5),
         Retention(heads=6, form="recurrent"),
     ),
-    growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
-    **ON_SEQUENCES,
+    **IN_CHUNKS,
     dim=12,
 )
 
@@ -288,7 +342,23 @@ COMMON = ON_SEQUENCES | {
 }
 
 
+def theirs_rwkv(component: Any, place: Place) -> Theirs:
+    modeling = pytest.importorskip("transformers.models.rwkv.modeling_rwkv")
+    sizes = {"attention_hidden_size": place.dim, "intermediate_size": getattr(component, "hidden", None)}
+    config = modeling.RwkvConfig(hidden_size=place.dim, num_hidden_layers=1, **sizes)
+    time = isinstance(component, RwkvTime)
+
+    def weights(module: Any) -> dict[str, Any]:
+        uses = ("key", "value", "receptance") if time else ("key", "receptance")
+        mix = torch.cat([getattr(module, f"time_mix_{use}").flatten(0, 1) for use in uses])
+        own = {"decay.weight": module.time_decay, "wkv.first": module.time_first} if time else {}
+        return {"mix.weight": mix, **own}
+
+    return Theirs((modeling.RwkvSelfAttention if time else modeling.RwkvFeedForward)(config), weights)
+
+
 RWKV_TIME = MechanismCase(
+    theirs=theirs_rwkv,
     cached=(
         (RwkvTime(), 0, 12 + 3 * 12),  # the token before; numerator, denominator, largest exponent
     ),
@@ -298,6 +368,7 @@ RWKV_TIME = MechanismCase(
 
 
 RWKV_CHANNEL = MechanismCase(
+    theirs=theirs_rwkv,
     letters=lambda component, place: {"H": component.hidden or 4 * place.dim},
     flags={"hidden": "act key square value"},
     cached=((RwkvChannel(), 0, 12),),

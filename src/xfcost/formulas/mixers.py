@@ -166,6 +166,7 @@ class ChunkedMixer(Mixer, frozen=True, kw_only=True):
     """A causal mixer that can be computed in chunks, or recurrently: the numbers are the same."""
 
     default_chunk: ClassVar[int]
+    """Tokens of a chunk, where `chunk` may be left out."""
     if TYPE_CHECKING:
         chunk: int | None
 
@@ -178,10 +179,12 @@ class ChunkedMixer(Mixer, frozen=True, kw_only=True):
         component, lettered_place = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or self.default_chunk, "b")), lettered_place
 
-    @property
-    def recurrent(self) -> Self:
-        """The same mechanism in its recurrent form."""
-        return msgspec.structs.replace(self, form="recurrent", chunk=None)
+    def notes_of_chunks(self, place: Place) -> Iterator[str]:
+        """On one chunk of all tokens, and on padding."""
+        n, (chunks, size) = place.grid.total, self.chunks(place.grid)
+        if chunks == 1:
+            yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
+        yield from padding_of_chunks(n, chunks, size)
 
 
 def chunk_mixing(size: Number) -> dict[str, Any]:

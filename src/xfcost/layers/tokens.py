@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod, sqrt
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -269,8 +269,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
                 }
                 return t.table("table", self.rows(place), d, **facts)
             case "sinusoidal":
-                waves = Worked("fixed_numbers:sinusoids", {"tokens": n, "width": d})
-                return t.constant("sinusoids_ND", waves, n, d, like=x)
+                return t.constant("sinusoids_ND", Worked(sinusoids, {"width": d}), n, d, like=x)
             case "axial":
                 axes = enumerate(zip(self.shape or [], self.widths or [], strict=True))
                 laid_out = [t.table(f"axes.{n}", *size, title=f"Position table of axis {n + 1}") for n, size in axes]
@@ -367,6 +366,12 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
         worked = Worked("fixed_numbers:fourier_features", {"sides": grid.sides, "bands": self.bands})
         features = Weight((grid.tokens, self.features(place)), worked, "features_NF", learns=False)
         return t.leaf("concatenate", with_features, x, weights=(features,), title="Fourier features")
+
+
+def sinusoids(position: Any, column: Any, *, width: int) -> Any:
+    """sin and cos of pos/10000^(2i/d) in even and odd columns (Vaswani et al. 2017, §3.5)."""
+    angle, odd = position / 10000 ** (column // 2 * 2 / width), column % 2
+    return angle.sin() * (1 - odd) + angle.cos() * odd
 
 
 def looked_up(t: Functions, numbers: Tensor, table: Tensor) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Type = Literal["model", "statistic", "float32", "int64", "bool", "complex"]
+Type = Literal["model", "statistic", "float32", "float64", "int64", "bool", "complex"]
 """Type of a tensor's elements: the model's, float32 or the model's if that is wider (`statistic`), two of these
 (`complex`), or a fixed one."""
-_FIXED: Final = {"float32": 4, "int64": 8, "bool": 1}
+_FIXED: Final = {"float32": 4, "float64": 8, "int64": 8, "bool": 1}
 _STATISTIC: Final = 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import pi
 from typing import Any
 
 from xfcost.formulas.component import Mixer, Place
@@ -28,9 +29,9 @@ class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         mixed = []
-        for part, waves, title in (("cos", "cosines", "Cosines"), ("sin", "sines", "Sines")):
+        for part, waves, title in (("cos", cosines, "Cosines"), ("sin", sines, "Sines")):
             of_width, of_tokens = (
-                Weight((size, size), Worked(f"fixed_numbers:{waves}", {"size": size}), "matrix", learns=False)
+                Weight((size, size), Worked(waves, {"size": size}, "float64"), "matrix", learns=False)
                 for size in (place.dim, place.grid.total)
             )
             y = t.leaf(f"{part}_width", product, x, weights=[of_width], title=f"{title} over the width")
@@ -43,3 +44,13 @@ class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
 def over_tokens(t: Functions, x: Tensor, matrix: Tensor) -> Tensor:
     """W x: (B, N, D), (N, N) -> (B, N, D)."""
     return matrix @ x
+
+
+def cosines(row: Any, column: Any, *, size: int) -> Any:
+    """cos(2π·i·j/s) of s = `size`; i·j modulo s, so that large products stay exact."""
+    return (row * column % size * (2 * pi / size)).cos()
+
+
+def sines(row: Any, column: Any, *, size: int) -> Any:
+    """sin(2π·i·j/s)."""
+    return (row * column % size * (2 * pi / size)).sin()

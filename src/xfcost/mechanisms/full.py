@@ -156,7 +156,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             return t.run("relative_bias", buckets, **GLOBAL, reads_tokens=n, symbol="")
         if self.position != "alibi":
             return None
-        worked = Worked("attention:alibi", {"tokens": n, "heads": self.heads})
+        worked = Worked(alibi, {"heads": self.heads})
         penalty = t.constant("alibi_H1N", worked, self.heads, 1, n, like=like, so_far=-1)
         return penalty if t.decodes else penalty.expand(-1, n, -1)
 
@@ -173,6 +173,17 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
                 "talking heads mix the heads' scores before and after the softmax, which no fused kernel does: this "
                 "attention always runs eager and keeps its matrices; its main-memory traffic is not counted"
             )
+
+
+def alibi(head: Any, _: Any, key: Any, *, heads: int) -> Any:
+    """m·j for each head and key.
+
+    The slopes m are 2^(-8/h), 2^(-16/h), … if h is a power of two; otherwise those of the next lower power, then every
+    second one of the next higher power (Press et al. 2022, the public code).
+    """
+    below = 2 ** (heads.bit_length() - 1)
+    slopes = 2 ** (-8 * (head + 1) / below) * (head < below)
+    return (slopes + 2 ** (-4 * (2 * (head - below) + 1) / below) * (head >= below)) * key
 
 
 def _talking_heads(t: Operations, name: str, when: str, pairs: Tensor, **facts: Any) -> Tensor:

@@ -14,7 +14,7 @@ from xfcost.program.attention import attend, join_heads, split_heads
 from xfcost.program.functions import added, multiplied
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations, itself
-from xfcost.program.relative import position_scores, with_vector
+from xfcost.program.relative import position_scores, sinusoids, with_vector
 from xfcost.program.symbolic import Tensor
 
 
@@ -154,8 +154,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         spacing = own * (1 + pools) if not self.pool_q_only else own
         back = own * pools if self.pool_q_only and self.separate_cls else 0
         first = spacing * self.shift(grid) * self.queries(grid) - back
-        options = {"first": first, "count": count, "width": x.shape[-1], "spacing": spacing}
-        worked = Worked("fixed_numbers:encodings", options)
+        worked = Worked(sinusoids, {"first": first, "width": x.shape[-1], "spacing": spacing})
         return t.constant("encodings_1TD", worked, 1, count, x.shape[-1], like=x)
 
     @property

@@ -118,13 +118,13 @@ class GatedDelta(StateMixer, frozen=True, kw_only=True, tag="gated_delta"):
         k_weighed, v_weighed = t.leaf("weigh_keys", multiplied, k, write), t.leaf("weigh_values", multiplied, v, write)
         x = chunk_scores(t, k_weighed, k, n, "key_scores", own=False, **inside)
         k_weighed = t.leaf("reach_keys", reached, k_weighed, sums)
-        without: Any = t.leaf("solve", solved, x, d, v_weighed, k_weighed, **inside)
+        without = t.leaf("solve", solved, x, d, v_weighed, k_weighed, **inside)
         x = chunk_scores(t, q, k, n, **inside)
         x = t.leaf("weigh", multiplied, x, d, matrix=True, **inside)
         q, k = t.leaf("reach", reached, q, sums), t.leaf("fade", faded, k, sums, **inside)
         whole = sums.select(-1, 0).select(-1, size - 1)
-        both: Any = t.leaf("carry", carried, *without, q, k, whole, sequential=chunks, **global_mixing(n))
-        return t.leaf("add", added, t.leaf("weighted_sum", product, x, both[0], **inside), both[1])
+        v, far = t.leaf("carry", carried, *without, q, k, whole, sequential=chunks, **global_mixing(n))
+        return t.leaf("add", added, t.leaf("weighted_sum", product, x, v, **inside), far)
 
     def _step(self, t: Operations, parts: tuple[Tensor, ...], n: Number) -> Tensor:
         """One token on a state."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from math import log, pi
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -102,7 +103,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     def _filter(self, t: Operations, x: Tensor, tokens: Number, filters: Number) -> Tensor:
         """The spectra of the filters, computed from positions by a network: -> (N + 1, E)."""
         hidden, layers = self.filter_hidden, self.filter_layers
-        features = Worked("fixed_numbers:hyena_features", {"tokens": tokens, "count": self.features})
+        features = Worked(features_of, {"tokens": tokens, "count": self.features})
         if self.positions == "learned":
             h = t.leaf("positions", itself, weights=(Weight((tokens, self.features), features),), bound=True)
         else:
@@ -116,8 +117,8 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             h = t.leaf("filter_hidden", hidden_map, h, weights=maps, turn=number, weight_matrices=matrices)
             h = t.leaf("filter_sin", sine, h, weights=frequency)
         h = t.linear("filter_out", h, filters, bias=False)
-        time = Weight((tokens, 1), Worked("fixed_numbers:times", {"tokens": tokens}), "time_N1", learns=False)
-        rate = Weight((filters,), Worked("fixed_numbers:hyena_rates", {"filters": filters}), "rate_E", learns=False)
+        time = Weight((tokens, 1), Worked(times, {"tokens": tokens}), "time_N1", learns=False)
+        rate = Weight((filters,), Worked(rates, {"filters": filters}), "rate_E", learns=False)
         return t.leaf("filter_fft", spectrum_of, t.leaf("window", in_window, h, weights=(time, rate)))
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -132,6 +133,26 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             "token by token there is no state of constant size: the filters read all tokens, of which "
             f"{(self.order - 1) * place.dim:,} numbers each must be kept"
         )
+
+
+def features_of(token: Any, column: Any, *, tokens: int, count: int) -> Any:
+    """Time from 0 to 1, then cosines and -sines of (F - 1)/2 frequencies (Poli et al. 2023, the public code)."""
+    bands = (count - 1) // 2
+    frequency = 1e-4 + (bands - 1 - 1e-4) * ((column - 1) % bands) / max(bands - 1, 1)
+    angle = 2 * pi * token / tokens * frequency
+    waves = angle.cos() * (column <= bands) - angle.sin() * (column > bands)
+    return times(token, column, tokens=tokens) * (column == 0) + waves * (column > 0)
+
+
+def times(token: Any, _: Any, *, tokens: int) -> Any:
+    """From 0 to 1."""
+    return token / max(tokens - 1, 1)
+
+
+def rates(number: Any, *, filters: int) -> Any:
+    """The exponents of windows: at t = 1.5 the slowest has decayed to 0.01, at t = 0.3 the fastest."""
+    slowest, fastest = log(1e-2) / 1.5, log(1e-2) / 0.3
+    return slowest + (fastest - slowest) * number / max(filters - 1, 1)
 
 
 def sine(t: Functions, x: Tensor, frequency: Tensor) -> Tensor:

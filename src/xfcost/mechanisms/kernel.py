@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.formulas.component import ComponentError, Length, Letter, Number, Observed, PaddingNote, Place
+from xfcost.formulas.component import ComponentError, Length, Letter, Number, Observed, Place
 from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, chunk_mixing, global_mixing, static_weights
 from xfcost.program.attention import join_heads, split_heads
 from xfcost.program.chunks import chunk_scores
@@ -248,14 +248,8 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
         m = self.features.width(head_dim)
-        chunks, chunk = self.chunks(place.grid)
-        if self.scheme == "chunked" and chunks * chunk != n:
-            yield PaddingNote(
-                f"{n} tokens padded to {chunks} chunks of {chunk}: "
-                f"{chunks * chunk - n} padding tokens are attended over, and counted"
-            )
-        if self.scheme == "chunked" and chunks == 1:
-            yield f"one chunk holds all {n} tokens: this is the parallel form, quadratic in N"
+        if self.scheme == "chunked":
+            yield from self.notes_of_chunks(place)
         if self.scheme == "recurrent":
             yield (
                 f"recurrent: {n} steps run one after the other, each on a state of "

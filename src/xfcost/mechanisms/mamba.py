@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -93,8 +93,7 @@ class Mamba(ConvolvedMixer, frozen=True, kw_only=True, tag="mamba"):
         a = decay_rate(t, inner, states)
         mixing = global_mixing(place.grid.total)
         if t.decodes:
-            both: Any = t.leaf("scan", scanned_token, *t.state("state", (inner, states)), u, dt, a, b, c, **mixing)
-            y, state = both
+            y, state = t.leaf("scan", scanned_token, *t.state("state", (inner, states)), u, dt, a, b, c, **mixing)
             t.keep("state", state)
         else:
             loop = {"loop": "selective_scan"}

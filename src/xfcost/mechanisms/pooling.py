@@ -70,11 +70,11 @@ def decomposed_bias(  # noqa: PLR0913 - what the bias depends on
         for axis, (m, n) in enumerate(pairs)
     ]
     title = "Relative positions along each axis"
-    looked: Any = t.leaf("tables", looked_up, weights=[*tables, *numbered], title=title, bound=bound)
+    looked = t.leaf("tables", looked_up, weights=[*tables, *numbered], title=title, bound=bound)
     facts = {"content_dependent": True, "matrix": True, **mixing}
     options = {"queries": queries, "special": special}
     title = "Position scores QRᵀ, axis by axis"
-    terms: Any = t.leaf("position_scores", position_scores, q, *looked, options=options, title=title, **facts)
+    terms = t.leaf("position_scores", position_scores, q, *looked, options=options, title=title, **facts)
     title = "Add up the axes' scores for all pairs"
     options = {"special": special}
     return t.leaf("spread", spread_over_pairs, *terms, options=options, title=title, matrix=True, **mixing)

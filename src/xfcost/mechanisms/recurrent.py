@@ -175,8 +175,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         options = {"loop": self.loop, "states": len(self.states), "bias": self.bias, "reverse": reverse}
         tokens = 1 if t.decodes else place.grid.total
         facts = global_mixing(place.grid.total) | {"sequential": tokens}
-        result: Any = t.leaf("recurrence", recurred, x, *start, weights=weights, options=options, **facts)
-        y, *state = result
+        y, *state = t.leaf("recurrence", recurred, x, *start, weights=weights, options=options, **facts)
         return y, state
 
     def _attending(

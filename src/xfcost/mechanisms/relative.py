@@ -16,7 +16,7 @@ from xfcost.program.attention import attend, join_heads, split_heads
 from xfcost.program.functions import later_masked, mean
 from xfcost.program.leaves import Worked
 from xfcost.program.operations import Functions, Operations
-from xfcost.program.relative import position_scores, with_vector
+from xfcost.program.relative import position_scores, sinusoids, with_vector
 from xfcost.program.symbolic import Tensor
 
 # Positions kept from earlier segments; none is a model without recurrence.
@@ -88,8 +88,7 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
         """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V: (B, N, I), (B, M, I) twice -> (B, H, N, K)."""
         n, h, distances = place.grid.total, self.heads, self.encodings(place)
         content = with_vector(t, "content_bias", q, self.share)
-        options = {"first": n + self.past - 1, "count": distances, "width": place.dim}
-        worked = Worked("fixed_numbers:encodings", options)
+        worked = Worked(sinusoids, {"first": n + self.past - 1, "width": place.dim})
         bias = position_scores(
             t, q, t.constant("encodings_1TD", worked, 1, distances, place.dim, like=q), keys=k.shape[1], heads=h,
             reads=self._reads, share=self.share, by_distance=not self.causal,

@@ -14,7 +14,6 @@ from xfcost.formulas.mixers import (
     ChunkedMixer,
     chunk_mixing,
     global_mixing,
-    padding_of_chunks,
     state_note,
     static_weights,
 )
@@ -118,7 +117,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         q, k, v = (split_heads(part, heads) for part in parts)
         k = t.leaf("scale", multiplied, k, options={"factor": int(d // heads) ** -0.5}, symbol="")
         q, k = (t.run("rotary", Rotary(place.grid.total, ROTARY_BASE), part) for part in (q, k))
-        decay = Weight((heads,), Worked("recurrence:head_decays", {"heads": heads}), "decay_H", learns=False)
+        decay = Weight((heads,), Worked(head_decays), "decay_H", learns=False)
         core = {"parallel": self._parallel, "chunkwise": self._chunkwise, "recurrent": self._recurrent}
         y = core["recurrent" if t.decodes else self.form](t, q, k, v, decay, place.grid)
         y = t.leaf("norm", head_norm, y.transpose(1, 2), options={"kind": self.norm}).flatten(2)
@@ -141,8 +140,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         after = {"dim": 2, "after": chunks * size - n}
         q, k, v = (t.leaf("pad", padded, part, options=after).unflatten(2, (chunks, size)) for part in (q, k, v))
         title = "Decays D, and since the chunk's start"
-        both: Any = t.leaf("decays", chunk_decays, weights=(decay,), options={"tokens": size}, title=title)
-        d, since = both
+        d, since = t.leaf("decays", chunk_decays, weights=(decay,), options={"tokens": size}, title=title)
         near = self._products(t.part("local"), (q, k, v, d), n, chunk_mixing(size), (None, None))
         faded = t.leaf("fade", by_decay, v, d.select(1, 0).select(1, size - 1))
         state = t.leaf("state", state_of, k, faded, **chunk_mixing(size))
@@ -161,9 +159,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
             y = t.leaf("scan", looped, *parts, weights=(decay,), options=loop, sequential=grid.total, **mixing)
             return split_heads(y, self.heads)
         past = t.state("state", (self.heads, q.shape[-1], v.shape[-1]))
-        both: Any = t.leaf("scan", retained_token, *past, q, k, v, weights=(decay,), **mixing)
-        read: Tensor = both[0]
-        t.keep("state", both[1])
+        read, state = t.leaf("scan", retained_token, *past, q, k, v, weights=(decay,), **mixing)
+        t.keep("state", state)
         return read
 
     def _products(
@@ -177,19 +174,21 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         return t.leaf("weighted_sum", product, x, v, symbol=symbols[1], **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
-        n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
         if self.form == "parallel":
             yield "the parallel form is quadratic in N; chunkwise and recurrent give the same numbers in linear time"
-        elif self.form == "chunkwise" and chunks == 1:
-            yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
         elif self.form == "chunkwise":
-            yield from padding_of_chunks(n, chunks, chunk)
-        steps = {"parallel": 1, "chunkwise": chunks, "recurrent": n}[self.form]
+            yield from self.notes_of_chunks(place)
+        steps = {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
         yield state_note(place.dim * self.values(place.dim) // self.heads, steps)
 
 
 # The base of the rotary angles.
 ROTARY_BASE: Final = 10000.0
+
+
+def head_decays(head: Any) -> Any:
+    """γ of each head, exactly 1 - 2^(-5-i)."""
+    return 1 - 2.0 ** (-5 - head)
 
 
 def decays(t: Functions, decay: Tensor, *, tokens: Number) -> Tensor:
@@ -252,12 +251,10 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         else:
             before = t.leaf("shift", padded, x, options={"before": 1, "after": -1}, title="Token shift")
         share = Weight((uses, x.shape[-1]), "uniform")
-        mixtures: Any = t.leaf(
-            "mix", mixtures_of, x, before, weights=(share,), mixing="local", reads="2", reads_tokens=2
-        )
+        mixtures = t.leaf("mix", mixtures_of, x, before, weights=(share,), mixing="local", reads="2", reads_tokens=2)
         if t.decodes:
             t.keep("shift", x, title="Token shift")
-        return tuple(mixtures)
+        return mixtures
 
 
 def mixtures_of(t: Functions, x: Tensor, before: Tensor, share: Tensor) -> tuple[Tensor, ...]:
@@ -299,12 +296,11 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         d, mixing = place.dim, global_mixing(place.grid.total)
         for_k, for_v, for_r = self.mixed(t, x, uses=3)
         k, v = (t.linear(name, one, d, bias=False) for name, one in (("key", for_k), ("value", for_v)))
-        decay = t.leaf("decay", minus_exp, weights=(Weight((d,), Worked("recurrence:channel_decays", {"width": d})),))
+        decay = t.leaf("decay", minus_exp, weights=(Weight((d,), Worked(channel_decays, {"width": d})),))
         first = Weight((d,), "zeros", "first")
         if t.decodes:
             past = t.state("state", (d,), (d,), (d,))  # numerator, denominator and largest exponent
-            both: Any = t.leaf("wkv", averaged_token, *past, k, v, decay, weights=(first,), **mixing)
-            y, *state = both
+            y, *state = t.leaf("wkv", averaged_token, *past, k, v, decay, weights=(first,), **mixing)
             t.keep("state", *state, starts=(0.0, 0.0, NOTHING_SEEN))
         else:
             facts = mixing | {"sequential": place.grid.total}
@@ -314,6 +310,11 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
 
     def notes(self, place: Place) -> Iterator[str]:
         yield state_note(4 * place.dim, place.grid.total, ", the last token among them")
+
+
+def channel_decays(channel: Any, *, width: int) -> Any:
+    """The logarithms of decays, from slow to fast: evenly from -5 to 1."""
+    return -5 + 6 * channel / max(width - 1, 1)
 
 
 def averaged_token(t: Functions, *parts: Tensor) -> tuple[Tensor, ...]:

@@ -22,7 +22,7 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.mixers import ApproximatelyCausalMixer, CausalMixer
 from xfcost.program.attention import attend, fixed_mask, join_heads, softmax, split_heads
-from xfcost.program.functions import joined, later_masked, mean, padded, product, scores
+from xfcost.program.functions import joined, later_masked, mean, padded, positions, product, scores
 from xfcost.program.leaves import BucketOrder, Hash, SortLogits, Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -122,9 +122,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     def _whole(self, t: Operations, qk: Tensor, v: Tensor, place: Place) -> Tensor:
         """One chunk: full attention."""
         x = t.leaf("scores", scores, qk, self._unit(t, qk), **self._score_facts(qk, place))
-        at = Weight(
-            (qk.shape[2],), Worked("fixed_numbers:token_numbers", {"tokens": qk.shape[2]}), "at_N", learns=False
-        )
+        at = Weight((qk.shape[2],), Worked(positions, type="int64"), "at_N", learns=False)
         options = {"tokens": None, "causal": bool(self.causal)}
         x = t.leaf("mask", masked_in_order, x, weights=(at,), options=options, symbol="mask", **self._mixing(place))
         x, _ = self._weights(t, x, place)
@@ -390,7 +388,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         u, width = q.shape[2], q.shape[-1]
         of_block: dict[str, Any] = {"mixing": "local", "reads": "b", "reads_tokens": self.block}
         if self.causal:
-            counts = Worked("fixed_numbers:first_tokens", {"blocks": u, "block": self.block})
+            counts = Worked(first_tokens, {"block": self.block}, "int64")
             of_all = {"mixing": "global", "reads": "N", "reads_tokens": u * self.block}
             weights = (Weight((u, 1), counts, "count_U1", learns=False),)
             queries = t.leaf("pool_queries", running_means, q, weights=weights, **of_all)
@@ -438,6 +436,11 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             yield f"sorting {blocks} blocks softly costs N²·d/b; N√N needs b = √N, here {floor_sqrt(n)}"
         if self.causal:
             yield "causal: rows of the sorting are balanced alone, a column's sum would run over later blocks"
+
+
+def first_tokens(number: Any, _: Any, *, block: int) -> Any:
+    """How many tokens there are up to the first one of each block."""
+    return number * block + 1
 
 
 def running_means(t: Functions, q: Tensor, counts: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from xfcost.formulas.mixers import CausalMixer, NonCausalMixer, letter_power
 from xfcost.ledger.grid import sides_text
 from xfcost.program.attention import attend, compared_mask, join_heads, split_heads
 from xfcost.program.convolution import AdaptiveMean, Convolution, convolution, depthwise, in_rows, on_grid
-from xfcost.program.functions import multiplied, padded
+from xfcost.program.functions import multiplied, padded, positions
 from xfcost.program.leaves import Weight, Worked
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
@@ -312,11 +312,9 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
 
     def _mask(self, t: Operations, grid: Grid) -> Callable[..., Tensor]:
         """-∞ at blocks that end after the query; all queries read the null key, the first."""
-        ends = {"tokens": grid.total, "stride": self.compression, "blocks": self.compressed_keys(grid)}
-        end = Weight((self.keys(grid),), Worked("fixed_numbers:ends_of_blocks", ends), "end_M", learns=False)
-        token = Weight(
-            (grid.total, 1), Worked("fixed_numbers:positions", {"tokens": grid.total}), "token_N1", learns=False
-        )
+        blocks = Worked(ends_of_blocks, {"first": self.first_end(grid), "stride": self.compression}, "int64")
+        end = Weight((self.keys(grid),), blocks, "end_M", learns=False)
+        token = Weight((grid.total, 1), Worked(positions, type="int64"), "token_N1", learns=False)
         return compared_mask(t, ended, (token, end))
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -327,6 +325,11 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
             )
         if self.causal and first:
             yield f"the first block ends at token {first}, counted from 0: the tokens before it read the null key alone"
+
+
+def ends_of_blocks(key: Any, *, first: int, stride: int) -> Any:
+    """The last token of each block behind the null key, which ends before all tokens."""
+    return first + (key - 1) * stride
 
 
 def ended(t: Functions, token: Tensor, end: Tensor) -> Tensor:

@@ -336,7 +336,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
 
 
-def unchanged(t: Functions, *x: Tensor) -> Tensor | None:
+def unchanged(t: Functions, *x: Tensor) -> Any:
     """x, or nothing of nothing."""
     return x[0] if x else None
 

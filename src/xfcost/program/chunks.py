@@ -89,12 +89,22 @@ def chunk_scores(
 
 def decay_rate(t: Operations, *shape: Number) -> Tensor:
     """A = -exp(A_log), once; -A starts at 1, 2, … along its last axis, as in the authors' code of Mamba."""
-    return t.leaf("decay", minus_exp, weights=(Weight(shape, Worked("recurrence:log_range", {"shape": shape}), "log"),))
+    return t.leaf("decay", minus_exp, weights=(Weight(shape, Worked(log_range), "log"),))
 
 
 def step_bias(heads: Number) -> Weight:
     """What is added before the softplus of a step Δ, of every head."""
-    return Weight((heads,), Worked("recurrence:step_biases", {"heads": heads}), "bias")
+    return Weight((heads,), Worked(step_biases, {"heads": heads}), "bias")
+
+
+def log_range(*axes: Any) -> Any:
+    """The logarithms of 1, 2, … along the last axis."""
+    return (axes[-1] + 1).log()
+
+
+def step_biases(head: Any, *, heads: int) -> Any:
+    """Biases whose softplus is between 0.001 and 0.1."""
+    return (10 ** (2 * head / max(heads - 1, 1) - 3)).expm1().log()
 
 
 # Functions of leaves ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from xfcost.ledger.units import Number
 from xfcost.program.operations import Functions
 from xfcost.program.symbolic import Tensor
@@ -52,6 +54,14 @@ def mean(t: Functions, x: Tensor, *, dim: int = 1) -> Tensor:
 def later_masked(t: Functions, x: Tensor, *, past: Number = 0) -> Tensor:
     """-∞ at keys after their query: (…, N, M). The first `past` keys come before all queries."""
     return x.masked_fill(t.later(x, past), float("-inf"))
+
+
+# Numbers by a formula (`Worked`) ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def positions(token: Any, *_: Any) -> Any:
+    """0, 1, … along the first axis."""
+    return token
 
 
 # Products of matrices ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -30,11 +30,16 @@ class Leaf(Protocol):
 
 
 class Worked(NamedTuple):
-    """Fixed numbers that a function of torch's side works out (`file:function`) when the module is made."""
+    """Numbers by a formula, worked out when the module is made."""
 
-    function: str
-    options: Mapping[str, Any]
+    function: str | Callable[..., Any]
+    """Plain arithmetic on positions: of the numbers along each axis, 0, 1, …, float64 tensors that broadcast.
+
+    Or, of what needs torch, a function of the options alone, `file:function` of `torch_models/shared`.
+    """
+    options: Mapping[str, Any] = {}
     type: Type = "model"
+    """Where a leaf has inputs, float64 is rounded to their type in every call, and not before."""
 
 
 class Weight(NamedTuple):

@@ -6,7 +6,7 @@ A leaf is a named operation of a mechanism: one row of the ledger, one small mod
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from xfcost.formulas.component import ActKind, Component, NormKind, Place
 from xfcost.ledger.tensors import Type
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from xfcost.program.tape import Tape
 
-
+Result = TypeVar("Result")
 Functions: TypeAlias = "Tape"
 """What the function of a leaf may call beside methods of tensors, in torch's words: what `torch_models` answers too."""
 
@@ -116,11 +116,12 @@ class Operations:
         return x if kind == "none" else self.run(name, Act(kind), x, **facts)
 
     def leaf(
-        self, name: str, function: Callable[..., Any], *inputs: Tensor, weights: Sequence[Weight] = (),
+        self, name: str, function: Callable[..., Result], *inputs: Tensor, weights: Sequence[Weight] = (),
         options: Mapping[str, Any] | None = None, turn: int | None = None, **facts: Any,
-    ) -> Tensor:  # fmt: skip
+    ) -> Result:  # fmt: skip
         """function(functions, *inputs, *weights, **options), and `turn`, the number of the call, if it is given."""
-        return self.run(name, Function(function, tuple(weights), options or {}, turn), *inputs, **facts)
+        leaf = Function(function, tuple(weights), options or {}, turn)
+        return self.run(name, leaf, *inputs, **facts)  # type: ignore[return-value]
 
     def bookkeeping(self, name: str, function: str, x: Tensor, *outputs: Made, **options: Any) -> Any:
         """Integers and truth values that a function of torch's side works out of x."""

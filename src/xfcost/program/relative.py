@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from xfcost.formulas.arithmetic import greater
+from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import Number
 from xfcost.program.attention import split_heads
 from xfcost.program.functions import multiplied, scores
@@ -49,6 +49,13 @@ def position_scores(  # noqa: PLR0913 - what the formula is made of
     )  # fmt: skip
     sizes = {"queries": queries, "keys": keys, "distances": distances, "step": step, "spare": spare}
     return t.leaf("position_shift", shifted, x, options=sizes, **facts)
+
+
+def sinusoids(_: Any, row: Any, column: Any, *, first: int, width: int, spacing: int = 1) -> Any:
+    """Of the distances first, first - spacing, …: (1, T, D), sines before cosines (Dai et al. 2019, §3.3)."""
+    half = ceil_div(width, 2)
+    angle, cosines = (first - spacing * row) / 10000 ** (column % half * 2 / width), column // half
+    return angle.sin() * (1 - cosines) + angle.cos() * cosines
 
 
 def with_vector(t: Operations, name: str, q: Tensor, share: str | None = None, *, row: int = 0) -> Tensor:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 from xfcost.formulas.component import (
     Component,
@@ -125,7 +125,7 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
         return place.grid, 2 * place.dim if self.join == "concatenate" else place.dim
 
     def forward(self, t: Operations, x: Tensor, place: Place, second: Tensor | None = None) -> Tensor:
-        ends: Any = {
+        ends: dict[str, tuple[Callable[..., Tensor], str]] = {
             "concatenate": (beside, "Concatenate the two streams"),
             "mean": (average, "Mean of the two streams"),
         }

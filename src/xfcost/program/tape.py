@@ -589,7 +589,9 @@ class Tape(Operations):
                 self.rows[path] = msgspec.structs.replace(row, matrix=row.matrix.joined(matrix))
             return result
         last, own = name.rpartition(".")[2], now.facts.pop("title", None)
-        title = title or self.titles.get(last) or own or TITLES[last]
+        title = title or self.titles.get(last) or own or TITLES.get(last)
+        if title is None:
+            raise LookupError(f"the leaf {name!r} has no title: name it in `titles` of its class, or give it `title=`")
         if matrix is not None and (matrix.entries or matrix.statistics):
             facts["matrix"] = matrix
         once = all(one.once for one in (*inputs, *outputs) if isinstance(one, Symbolic))

@@ -185,7 +185,7 @@ class FunctionLeaf(nn.Module):
             if weight.name in self.tables:
                 continue
             if isinstance(weight.init, Worked):
-                made = _worked(weight.init)
+                made = _worked(weight.init, weight.shape)
                 if weight.learns:
                     self.register_parameter(weight.name, nn.Parameter(made))
                 else:
@@ -212,10 +212,16 @@ def _drawn(shape: tuple[Any, ...], init: str | float) -> nn.Parameter:
     return leaves.drawn(*shape, by=by)
 
 
-def _worked(worked: Worked) -> Tensor:
+def _worked(worked: Worked, shape: tuple[Any, ...]) -> Tensor:
     """The numbers, on the device where tensors are made now."""
-    found: Tensor = named(worked.function)(**worked.options)
-    return found.to(torch.empty(0).device)
+    if isinstance(worked.function, str):
+        found: Tensor = named(worked.function)(**worked.options)
+        return found.to(torch.empty(0).device)
+    axes = (torch.arange(size, dtype=torch.float64) for size in shape)
+    at = (each.view(-1, *[1] * (len(shape) - 1 - axis)) for axis, each in enumerate(axes))
+    type_ = torch.get_default_dtype() if worked.type == "model" else getattr(torch, worked.type)
+    numbers: Tensor = worked.function(*at, **worked.options).to(type_)
+    return numbers.expand(shape).contiguous()
 
 
 _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {
@@ -331,7 +337,7 @@ class Maker(Tape):
     def constant(
         self, name: str, worked: Worked, *shape: Number, like: Any, so_far: int | None = None
     ) -> Symbolic:  # fmt: skip
-        self.module.register_buffer(name, _worked(worked), persistent=False)
+        self.module.register_buffer(name, _worked(worked, shape), persistent=False)
         return super().constant(name, worked, *shape, like=like, so_far=so_far)
 
     def earlier(self, name: str, tokens: Number, *, like: Any) -> Symbolic:
@@ -414,13 +420,20 @@ class Runner(Operations):
         return found
 
     def state(self, name: str, *shapes: Any) -> Any:
-        return self.module.get_submodule(name).past
+        return self._kept(name).past
 
     def started(self, name: str, first: Sequence[Any]) -> Any:
-        kept = self.module.get_submodule(name)
+        kept = self._kept(name)
         if self.reads_memory:
             kept(*first)
         return kept.past
+
+    def _kept(self, name: str) -> Any:
+        try:
+            return self.module.get_submodule(name)
+        except AttributeError:
+            kind, given = type(self.module.config).__name__, f"t.keep({name!r}, …)"
+            raise LookupError(f"{kind}: a decode step reads the state {name!r}; expected {given} to write it") from None
 
     def keep(self, name: str, *new: Any, **_: Any) -> None:
         if not self.reads_memory:

@@ -53,19 +53,6 @@ class RotaryAtPosition(Rotary, Positioned):
         return x_BH1K * cos_K + x_BH1K.roll(self.reach, dims=-1) * sin_K
 
 
-def alibi(tokens: int, heads: int) -> Tensor:
-    """m·j for each head and key: (H, 1, N).
-
-    The slopes m are 2^(-8/h), 2^(-16/h), … if h is a power of two; otherwise those of the next lower power, then every
-    second one of the next higher power (Press et al. 2022, the public code).
-    """
-    below = 2 ** (heads.bit_length() - 1)
-    slopes = [2 ** (-8 * (head + 1) / below) for head in range(below)]
-    slopes += [2 ** (-4 * (2 * head + 1) / below) for head in range(heads - below)]
-    bias_HN = torch.tensor(slopes, dtype=torch.float32)[:, None] * torch.arange(tokens)
-    return bias_HN[:, None]
-
-
 class BucketBias(TableUser):
     """The bias of each pair by its distance: -> (H, N, N), a view of T numbers per head."""
 

@@ -150,26 +150,6 @@ PLAIN: Final[dict[str, Callable[..., Any]]] = {
 # ── weights as their authors draw them ──
 
 
-def head_decays(heads: int) -> Tensor:
-    """γ of each head, exactly 1 - 2^(-5-i): (H,)."""
-    return 1 - 2.0 ** (-5 - torch.arange(heads))
-
-
-def channel_decays(width: int) -> Tensor:
-    """The logarithms of RWKV's decays, from slow to fast: (D,)."""
-    return torch.linspace(-5, 1, width)
-
-
 def cell_weights(units: int, shape: tuple[int, ...]) -> Tensor:
     """Weights of a cell of H hidden units, as torch.nn draws them."""
     return torch.empty(shape).uniform_(-(units**-0.5), units**-0.5)
-
-
-def log_range(shape: tuple[int, ...]) -> Tensor:
-    """The logarithms of 1, 2, … along the last axis."""
-    return torch.arange(1.0, shape[-1] + 1).log().repeat(*shape[:-1], 1).reshape(shape)
-
-
-def step_biases(heads: int) -> Tensor:
-    """Biases whose softplus is between 0.001 and 0.1: (H,)."""
-    return torch.logspace(-3, -1, heads).expm1().log()
