@@ -8,7 +8,7 @@ import xfcost
 from any_models import TOKENS, Model, Takes, X
 from modules import Call
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.objects import module_tree
+from xfcost.ledger.json_objects import module_tree
 from xfcost.torch_models.any_model.ledger import module_ledger
 
 

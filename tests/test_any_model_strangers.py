@@ -15,7 +15,7 @@ import xfcost
 from helpers import command, environment, error_of, report_text, stdout_of, words_of, xf
 from hugging_face import TEXT
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.report.table import share_cell
+from xfcost.report.analyze import share_cell
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Given, inputs_from
 from xfcost.torch_models.any_model.targets import built
@@ -333,7 +333,7 @@ def test_an_interrupt_that_the_code_raises_is_an_error_of_it(tmp_path, place):
     ],
 )
 def test_methods_that_raise_are_the_code_s_own(tmp_path, code, error, told):
-    lines = "from torch import nn; from xfcost.ledger import objects\nclass Net(nn.Linear):\n    def eval(self):\n"
+    lines = "from torch import nn; from xfcost.ledger import json_objects\nclass Net(nn.Linear):\n    def eval(self):\n"
     (tmp_path / "model.py").write_text(f"{lines}        {code}\n")
     with pytest.raises(error, match=told):
         xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])

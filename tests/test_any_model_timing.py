@@ -17,7 +17,7 @@ from repositories import spec as spec_of
 from xfcost.api.runs import make_run
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import DeviceError, UsageError
-from xfcost.ledger.objects import grouped
+from xfcost.ledger.json_objects import grouped
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.load import load

@@ -14,10 +14,10 @@ import xfcost
 from helpers import PLAIN, report_text, stdout_of, table_of
 from strategies import stack, stored
 from xfcost.ledger.accounts import AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
+from xfcost.ledger.json_objects import grouped, records
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.document import to_csv

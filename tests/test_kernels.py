@@ -22,7 +22,7 @@ from xfcost.ledger.metadata import CudaGraph, Load
 from xfcost.ledger.roofline import roofline_of
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.report import table
+from xfcost.report.analyze import document
 from xfcost.report.roofline import document as roofline_document
 from xfcost.report.timing import timing_texts
 from xfcost.spec.load import load
@@ -242,7 +242,7 @@ def share_sums(*documents):
 
 
 def documents_of(ledger):
-    kinds = [table.document(ledger), table.document(ledger, "mixing"), table.document(ledger, verbose=True)]
+    kinds = [document(ledger), document(ledger, "mixing"), document(ledger, verbose=True)]
     roofs = Roofs(flops_per_second=67e12, bytes_per_second=3.35e12)
     return [*kinds, roofline_document([roofline_of(ledger, roofs)])]
 
@@ -275,7 +275,7 @@ def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monke
     sums = list(share_sums(*documents_of(ledger)))
     assert len(sums) == 7
     assert sums == pytest.approx([100.0] * 7, abs=0.2)
-    texts = table.document(ledger).text("table")
+    texts = document(ledger).text("table")
     assert ("measuring overhead" in texts) is not on_gpu
 
 
@@ -397,7 +397,7 @@ def test_on_mps_the_whole_is_timed_and_no_operation(mode, monkeypatch):
     assert [row.path for row in ledger.rows if row.seconds is not None] == []
     assert (ledger.timing.lanes, ledger.timing.not_attributed, ledger.timing.update_seconds) == (None, None, None)
     assert not beside_rows(ledger)
-    text = table.document(ledger).text("table")
+    text = document(ledger).text("table")
     assert "of time" not in text
     assert "operations: not measured on mps" in text
     with pytest.raises(UsageError, match="operations have no seconds of their own on mps; time it on cpu or cuda"):

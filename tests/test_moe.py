@@ -22,7 +22,7 @@ from xfcost.formulas.component import Place
 from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.objects import grouped
+from xfcost.ledger.json_objects import grouped
 
 # `--kind` of one of these selects this file
 KINDS = ("moe",)

@@ -13,7 +13,7 @@ from xfcost.api.option_readers import image_size, token_numbers
 from xfcost.api.runs import make_plan, make_run
 from xfcost.cli import COMMANDS, app, command
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.quantities import read_number, whole, whole_numbers
+from xfcost.ledger.read_numbers import read_number, whole, whole_numbers
 from xfcost.report.output import is_chosen
 
 # 128·1000; 128·1024; 2·10⁶; 1.5·1000; 0.5·1024²

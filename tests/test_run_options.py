@@ -16,7 +16,7 @@ from xfcost.api.options import EVERY, OPTIONS, read_option
 from xfcost.api.runs import WITHOUT_EFFECT, make_run
 from xfcost.cli import command
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.questions.diff.answer import diff
 
 

@@ -16,8 +16,8 @@ from xfcost.counting.system import AccountOptions
 from xfcost.ledger.achieved import rates
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
+from xfcost.ledger.json_objects import grouped, records
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.statistics import Estimate, Interval, time_ratio
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.measured_compare import exponent_text

@@ -40,7 +40,7 @@ from xfcost.counting.system import AccountOptions
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.measurements import Header, Machine
-from xfcost.report.table import document
+from xfcost.report.analyze import document
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 from xfcost.systems.spec import SpecSystem

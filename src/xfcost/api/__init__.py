@@ -26,5 +26,5 @@ def _html(module: str, result: Any) -> str:
     return tables + shares_svg(result)
 
 
-show_in_notebooks("Ledger", "xfcost.report.table")
+show_in_notebooks("Ledger", "xfcost.report.analyze")
 show_in_notebooks("Comparison", "xfcost.report.compare")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.grid import MOST_TOKENS
-from xfcost.ledger.quantities import whole
+from xfcost.ledger.read_numbers import whole
 
 if TYPE_CHECKING:
     from xfcost.counting.sweep import SizeAxis

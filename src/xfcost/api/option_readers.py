@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from xfcost.ledger.errors import UsageError, any_of, nearest, shown
-from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
+from xfcost.ledger.read_numbers import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES, stored_in
 
 # Numbers above these are typing errors; no chip holds a tebibyte.

@@ -17,8 +17,8 @@ from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
 from xfcost.ledger.metadata import Lane
-from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
+from xfcost.ledger.read_numbers import whole_number
 from xfcost.ledger.timing_plan import USUAL
 
 P = ParamSpec("P")

@@ -14,7 +14,7 @@ from xfcost.api.option_readers import one_of
 from xfcost.api.options import read_option
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.read_numbers import whole_number
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:

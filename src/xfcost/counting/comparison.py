@@ -23,8 +23,8 @@ from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.join import growth_exponent
+from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import json_text, ledger_object
 from xfcost.ledger.operation import KINDS, MIXINGS
 from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import count, number_of

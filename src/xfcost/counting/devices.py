@@ -23,7 +23,7 @@ from xfcost.ledger.device import PEAK_DTYPES, THIS_MACHINE, Device, DeviceFigure
 from xfcost.ledger.errors import MOST_NAMES, SpecError, UsageError, near_names, nearest, printable, shown
 from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.files import Expected, read_bytes
-from xfcost.ledger.quantities import read_number, whole_number
+from xfcost.ledger.read_numbers import read_number, whole_number
 from xfcost.ledger.roofs import roofs_of
 from xfcost.ledger.units import number_of
 from xfcost.spec.reader import YamlPath, read, read_file, shown_value

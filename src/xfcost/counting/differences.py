@@ -17,7 +17,7 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import shown
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.saved_report import Report, ReportOperation
 from xfcost.ledger.statistics import Estimate, Interval, TimeRatio, quotient, time_ratio
 from xfcost.ledger.units import count, number_of

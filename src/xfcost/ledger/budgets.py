@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, whole
+from xfcost.ledger.read_numbers import PREFIXES_TEXT, read_number, whole
 
 # Larger limits are typing errors.
 _MOST: Final = 10**30

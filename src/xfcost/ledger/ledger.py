@@ -314,13 +314,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """One line per row, columns as in the CSV report. Imports pandas."""
         import pandas as pd
 
-        from xfcost.ledger.objects import records
+        from xfcost.ledger.json_objects import records
 
         return pd.DataFrame.from_records(records(self))
 
     def to_json(self) -> str:
         """The JSON object of `--format json`."""
-        from xfcost.ledger.objects import json_text, ledger_object
+        from xfcost.ledger.json_objects import json_text, ledger_object
 
         return json_text(ledger_object(self))
 

@@ -177,7 +177,7 @@ class ResidualStream(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """The JSON object of `xfcost stream --format json`."""
-        from xfcost.ledger.objects import json_text
+        from xfcost.ledger.json_objects import json_text
 
         return json_text(stream_object(self))
 

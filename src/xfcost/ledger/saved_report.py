@@ -13,12 +13,12 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, printable, validation_text
 from xfcost.ledger.files import fault_of_numbers
+from xfcost.ledger.json_objects import ledger_object
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.measurements import fault_of_timing
 from xfcost.ledger.metadata import Prediction, Timing
 from xfcost.ledger.modes import CacheBytes, Generation
-from xfcost.ledger.objects import ledger_object
 from xfcost.ledger.on_devices import MemoryNeed
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.training import DeviceMemory, TrainingStep

@@ -13,6 +13,7 @@ from xfcost.ledger.least_work import by_chance
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.statistics import TimeRatio
+from xfcost.report.analyze import CONVENTION, preamble
 from xfcost.report.crossovers import (
     CURVE_WORDS,
     crossover_texts,
@@ -37,7 +38,6 @@ from xfcost.report.input_description import (
 from xfcost.report.on_devices import EXPECTED, cache_name, fit_advice, fit_words, no_estimate
 from xfcost.report.quantities import bounded, figure_lines, figure_text, figures_table, recurs
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION, preamble
 from xfcost.report.timing import compared_prediction_texts, lane_text, share_text, spread_text, where_text
 from xfcost.report.training import run_texts
 

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, NamedTuple
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, peak_of, whole_of_peak
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.json_objects import AnyView, Sort, grouped
 from xfcost.ledger.least_work import expected_weights
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import AnyView, Sort, grouped
 from xfcost.ledger.operation import Operation
 from xfcost.report.document import DataTable, TextLines, line, numbers
 from xfcost.report.on_devices import cache_name

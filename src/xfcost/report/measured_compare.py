@@ -12,8 +12,8 @@ from xfcost.counting.measured import MeasuredSeries, Pair, Ratio, Slope, TimeCro
 from xfcost.counting.measured_series import METRICS, Series, at, shared_words
 from xfcost.counting.sweep import TOKENS, SizeAxis
 from xfcost.ledger import units
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.measurements import Measurement
-from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import Estimate, Interval
 from xfcost.report.crossovers import order_lines, range_text

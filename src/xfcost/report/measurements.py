@@ -12,9 +12,9 @@ from xfcost.counting.sweep import MeasuredSizes
 from xfcost.ledger import units
 from xfcost.ledger.calibration import same_pace
 from xfcost.ledger.errors import printable
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines

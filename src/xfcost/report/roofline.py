@@ -7,8 +7,8 @@ from typing import Final
 
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.least_work import by_chance
-from xfcost.ledger.objects import json_text
 from xfcost.ledger.roofline import Roofline, RooflinePoint, records
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes

@@ -8,7 +8,7 @@ from xfcost.api.option_readers import one_of
 from xfcost.api.options import AnalyzeOptions
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.objects import AnyView, Sort
+from xfcost.ledger.json_objects import AnyView, Sort
 from xfcost.report.messages import say
 
 VIEWS: Final = get_args(AnyView)
@@ -50,8 +50,8 @@ def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """
     from xfcost.api.analysis import analyze
+    from xfcost.report.analyze import document
     from xfcost.report.largest import Order
-    from xfcost.report.table import document
 
     view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
     if depth is not None and view != "module":

@@ -13,9 +13,9 @@ from xfcost.counting.differences import Change, change_object, not_predicted_ali
 from xfcost.ledger import notebook
 from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget, InferenceMemory
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import json_text
 from xfcost.ledger.on_devices import output_word
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.saved_report import Report

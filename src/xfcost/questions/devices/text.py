@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.ledger import units
 from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.report.document import Document, Gap, Part, TextLines, table_of
 
 # Peaks of the table of all devices; the others are in csv, json and the table of one device.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost.counting.diagram import BlockBox, Diagram, DiagramColumn
 from xfcost.ledger import units
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.operation import Mixing
 from xfcost.report.document import DataTable, Document, Part, Picture, TableColumn, TextLines
 from xfcost.report.figure import INK, QUIET, Sheet, as_file

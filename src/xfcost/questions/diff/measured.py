@@ -9,8 +9,8 @@ import msgspec
 
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.measurements import Configuration, Measurement
-from xfcost.ledger.objects import json_text
 from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import number_of
 

@@ -19,7 +19,7 @@ def run(**given: Any) -> None:
 
     Example: xfcost doctor --format json
     """
-    from xfcost.ledger.objects import json_text
+    from xfcost.ledger.json_objects import json_text
     from xfcost.questions.doctor.answer import doctor
     from xfcost.report.document import Document, TextLines
 

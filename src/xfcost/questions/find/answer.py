@@ -23,8 +23,8 @@ from xfcost.api.runs import make_run, refuse, taken_budgets
 from xfcost.api.systems import COUNTED_MODES, check_options, open_systems, settings_texts, spec_name
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, shown
-from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.quantization import UNQUANTISED
+from xfcost.ledger.read_numbers import whole_number
 from xfcost.questions.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
 from xfcost.questions.find.search import (
     MOST_CONFIGURATIONS,

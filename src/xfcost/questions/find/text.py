@@ -8,7 +8,7 @@ from typing import Any, Final
 from xfcost.ledger import units
 from xfcost.ledger.errors import printable
 from xfcost.ledger.execution import CACHED
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.questions.find.result import QUANTITIES, FindResult, FoundModel, LeftOut, limited, records
 from xfcost.questions.find.search import value_text
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines

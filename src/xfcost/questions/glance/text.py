@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger import units
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.operation import Mixing
 from xfcost.questions.glance.operations import MIXING_FIRST, Glance, GlanceEntry
 from xfcost.report.document import Cell, DataTable, Document, Gap, Part, TableColumn, TextLines

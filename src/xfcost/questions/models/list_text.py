@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from xfcost.ledger import units
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.questions.models.gallery import QUANTITIES
 from xfcost.report.document import Cell, DataTable, Document, Part, TableColumn, table_of
 

@@ -12,7 +12,7 @@ def run() -> None:
 
     Example: xfcost schema
     """
-    from xfcost.ledger.objects import json_text
+    from xfcost.ledger.json_objects import json_text
     from xfcost.ledger.visible import json_written
     from xfcost.spec.schema import json_schema
 

@@ -10,7 +10,7 @@ import numpy as np
 from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.report.document import DataTable, Document, Gap, Part, TextLines, table_of
 
 

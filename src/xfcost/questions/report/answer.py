@@ -19,7 +19,7 @@ from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, XfcostError, shown
 from xfcost.ledger.execution import ONE_PASS
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.quantities import whole_numbers
+from xfcost.ledger.read_numbers import whole_numbers
 from xfcost.ledger.roofline import Roofline
 from xfcost.questions.report.page.system_view import PageContent, PageSizes
 from xfcost.questions.report.sizes import TOTAL, counted_sizes

@@ -11,7 +11,7 @@ from xfcost.api.runs import make_run
 from xfcost.api.systems import is_module, open_one
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError, shown
-from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.read_numbers import whole_number
 from xfcost.ledger.residual_stream import ResidualStream
 from xfcost.spec.placement import place
 from xfcost.systems.spec import torch_there

@@ -13,7 +13,7 @@ from xfcost.api.runs import make_run
 from xfcost.api.systems import settings_texts
 from xfcost.counting.layer_types import LayerSizes, LayerTable, layer_table
 from xfcost.ledger.errors import UsageError, shown
-from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.read_numbers import whole_number
 from xfcost.questions.tables.published_survey import Survey, survey_lines, times_over_full
 from xfcost.spec.run import Run
 from xfcost.systems.spec import torch_there

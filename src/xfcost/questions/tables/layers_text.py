@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.counting.layer_types import LayerLine, LayerTable, explanations
 from xfcost.ledger import units
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.report.document import Document, Gap, Items, Part, TextLines, table_of
 
 PAPER: Final = "Vaswani et al. 2017, Attention Is All You Need, Table 1 and §4"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from xfcost.ledger import units
-from xfcost.ledger.objects import json_text
+from xfcost.ledger.json_objects import json_text
 from xfcost.questions.tables.published_survey import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.report.document import Document, Gap, Items, Part, TextLines, table_of
 from xfcost.report.style import letters_text

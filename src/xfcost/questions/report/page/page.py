@@ -29,11 +29,11 @@ from xfcost.questions.report.page.system_view import (
     system_view,
 )
 from xfcost.questions.report.sizes import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, SizeFigures
+from xfcost.report.analyze import CONVENTION
 from xfcost.report.crossovers import search_text
 from xfcost.report.input_description import first_stage, names_text, run_text
 from xfcost.report.roofline import place_text, point_cells, roofs_text
 from xfcost.report.style import INDEXED, WORDS
-from xfcost.report.table import CONVENTION
 
 _FOLDER: Final = Path(__file__).parent
 # Lines of an answer, of a system and on crossovers that are shown, and where systems are many; others are folded.

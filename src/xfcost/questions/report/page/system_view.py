@@ -15,13 +15,13 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
 from xfcost.questions.report.sizes import TOTAL, SizeFigures, row_figures
+from xfcost.report.analyze import order_cell
 from xfcost.report.compare import cost_texts, exponent_text, growth_range, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.report.header import COUNTED_ONLY, header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.quantities import QUANTITIES, figure_text
 from xfcost.report.style import WORDS, letters_text
-from xfcost.report.table import order_cell
 from xfcost.report.timing import compared_prediction_texts
 
 

@@ -11,9 +11,9 @@ import msgspec
 from xfcost.ledger import units
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.achieved import OF_PEAK, beside_rows, peak_of, row_rates
+from xfcost.ledger.json_objects import AnyView, grouped, records
 from xfcost.ledger.least_work import RowBound, row_bounds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.report import choosing
 from xfcost.report.document import (
