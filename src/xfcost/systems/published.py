@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -29,8 +29,7 @@ from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run, cache_of, weights_of
 
 if TYPE_CHECKING:
-    from xfcost.counting.reach.result import Reach
-    from xfcost.torch_models.timing.systems import OnDevice
+    pass
 
 # The modes of the file that another one is made of.
 _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
@@ -243,17 +242,6 @@ class PublishedSystem(System):
     def positions_up_to(self, most: int, run: Run) -> int:
         """Of a model without positions as many."""
         return min(self.counts.positions or most, most) if "decode" in self.counts.modes else 0
-
-    def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
-        """Nothing: it is counted already."""
-
-    def on_device(self, run: Run, how: AccountOptions) -> OnDevice:
-        """Never: what is timed is its class, a module."""
-        raise TypeError(f"{self.name}: stored counts do not run")
-
-    def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
-        """Never: what is followed is its class, a module."""
-        raise TypeError(f"{self.name}: stored counts do not run")
 
 
 def published_system(

@@ -149,9 +149,6 @@ class SpecSystem(System):
         """Itself: its batch is that of the run."""
         return self
 
-    def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
-        """Nothing: every size is counted by itself."""
-
     def reach(self, run: Run, token: Sequence[int] | None, say: Say) -> Reach:
         """Composed of what each operation reads."""
         from xfcost.counting.reach.composed import reach
