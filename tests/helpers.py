@@ -32,7 +32,7 @@ def report_text(found, form="table", *by, **how):
     """The report of `analyze` or `compare` in a format."""
     from xfcost.counting.comparison import Comparison
 
-    module = "compare" if isinstance(found, Comparison) else "table"
+    module = "compare" if isinstance(found, Comparison) else "analyze"
     return import_module(f"xfcost.report.{module}").document(found, *by, **how).text(form)
 
 

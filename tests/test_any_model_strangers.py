@@ -329,7 +329,7 @@ def test_an_interrupt_that_the_code_raises_is_an_error_of_it(tmp_path, place):
     [
         ("raise ValueError('no')", UsageError, r"model.py:Net: its code raised ValueError: no \(.*model.py:4\)"),
         # an error of ours is not the module's
-        ("objects.json_text(float('inf'))", ValueError, "not JSON compliant"),
+        ("json_objects.json_text(float('inf'))", ValueError, "not JSON compliant"),
     ],
 )
 def test_methods_that_raise_are_the_code_s_own(tmp_path, code, error, told):
