@@ -17,6 +17,7 @@ from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.kept import Kept
 from xfcost.program.residual import kept_rows
 from xfcost.program.together import keep_rows
 from xfcost.spec.load import preset_names
@@ -89,3 +90,9 @@ def test_parts_of_presets_run_together_too(mode: Mode) -> None:
             assert rows == kept_rows.function(*arguments), (preset, arguments)
         kept += len(kept_rows.answers)
     assert kept > 400
+
+
+def test_beyond_the_most_answers_the_older_half_goes() -> None:
+    squares = Kept(lambda number: number**2, most=4)
+    assert [squares(number) for number in range(6)] == [0, 1, 4, 9, 16, 25]
+    assert squares.answers == {(2,): 4, (3,): 9, (4,): 16, (5,): 25}

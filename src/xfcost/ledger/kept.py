@@ -11,7 +11,7 @@ _NONE: Final[Any] = object()
 
 
 class Kept(Generic[Arguments, Answer]):
-    """`function` with its last `most` answers kept.
+    """`function` with `most` answers kept, the last ones.
 
     Arguments without a hash, as a component that has a list among its options, are computed each time.
     """
@@ -29,8 +29,9 @@ class Kept(Generic[Arguments, Answer]):
         return self.keep(self.function(*args), *args) if found is _NONE else found  # type: ignore[call-arg]
 
     def keep(self, answer: Answer, *args: Arguments.args, **_: Arguments.kwargs) -> Answer:
-        """Keep the answer to `args`; beyond `most` the one that was kept first goes."""
+        """Keep the answer to `args`; beyond `most` the older half goes."""
         if len(self.answers) >= self._most:
-            del self.answers[next(iter(self.answers))]
+            for one in [*self.answers][: self._most // 2]:
+                self.answers.pop(one, None)  # of two threads one comes first
         self.answers[args] = answer
         return answer
