@@ -211,7 +211,7 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         hidden = self.inner(place.dim)
-        gate = t.act("act", t.linear("gate", x, hidden, bias=self.bias), self.activation)
+        gate = t.act("act", t.linear("gate", x, hidden, bias=self.bias, title="Gate projection"), self.activation)
         gated = t.leaf("glu", multiplied, gate, t.linear("up", x, hidden, bias=self.bias))
         return t.linear("down", gated, place.dim, bias=self.bias)
 

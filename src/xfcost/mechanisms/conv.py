@@ -196,8 +196,6 @@ class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwis
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W, odd."""
 
-    titles: ClassVar[Mapping[str, str]] = {"conv": "Depthwise convolution"}
-
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         sides = place.grid.sides
         return in_rows(depthwise(t, "conv", on_grid(x, sides), self.kernel(place.grid), sides))
@@ -261,11 +259,7 @@ class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="c
     hidden_act: ActKind | Literal["none"] = "none"
     """Activation function before the convolution (a ReLU in PVT v2's linear variants, public code)."""
 
-    titles: ClassVar[Mapping[str, str]] = {
-        "hidden_act": "Activation before the convolution",
-        "conv": "Depthwise convolution",
-        "act": "MLP activation",
-    }
+    titles: ClassVar[Mapping[str, str]] = {"hidden_act": "Activation before the convolution", "act": "MLP activation"}
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         sides, hidden = place.grid.sides, self.inner(place.dim)

@@ -53,7 +53,6 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
         "normalize": "Softmax over the points",
         "offsets": "Offsets of the points",
         "sample": "Bilinear sampling of the values",
-        "value": "Values",
         "weights": "Weights of the points",
     }
     content_selects_tokens: ClassVar[bool] = True

@@ -9,7 +9,6 @@ from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Place
 from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.ledger.quantization import WeightMatrix
-from xfcost.program import relative
 from xfcost.program.attention import attend, join_heads, split_heads
 from xfcost.program.functions import added, multiplied
 from xfcost.program.leaves import Weight, Worked
@@ -42,7 +41,6 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     """
 
     titles: ClassVar[Mapping[str, str]] = {
-        **relative.TITLES,
         "cls_mask": "No position for [CLS]",
         "type_add": "Add token types",
         "type_bias": "Queries + s, for the types",

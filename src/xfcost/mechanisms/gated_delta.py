@@ -60,7 +60,6 @@ class GatedDelta(StateMixer, frozen=True, kw_only=True, tag="gated_delta"):
         "update": "State of the token",
         "read": "Read the state by Q",
         "norm": "RMS norm of every head",
-        "gate": "Gate",
     }
 
     heads: Heads

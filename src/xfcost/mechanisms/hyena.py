@@ -45,7 +45,6 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
 
     titles: ClassVar[Mapping[str, str]] = {
         "in_proj": "Projections to gates and value",
-        "short_conv": "Causal depthwise convolution",
         "positions": "Features of the positions",
         "filter_in": "Filter network, first map",
         "filter_sin": "Filter network, sin(ω∘x)",

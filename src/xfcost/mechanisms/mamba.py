@@ -66,7 +66,6 @@ class Mamba(ConvolvedMixer, frozen=True, kw_only=True, tag="mamba"):
         "dt_proj": "Step Δ",
         "softplus": "Softplus",
         "scan": "Selective scan",
-        "gate": "Gate",
     }
 
     state: Annotated[Width, Letter("k")] = 16
@@ -152,10 +151,8 @@ class Mamba2(StateMixer, frozen=True, kw_only=True, tag="mamba2"):
         "weighted_sum": "Weighted sum of the inputs",
         "fade": "B by the decay to the chunk's end",
         "spans": "Decays from chunk to chunk",
-        "carry": "States before the chunks",
         "read": "Read the states by C",
         "update": "By the decay exp(ΔA), and added",
-        "gate": "Gate",
         "norm": "RMS norm",
     }
 

@@ -11,7 +11,6 @@ import msgspec
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Length, Letter, Number, Place, Share
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.program import relative
 from xfcost.program.attention import attend, join_heads, split_heads
 from xfcost.program.functions import later_masked, mean
 from xfcost.program.leaves import Worked
@@ -51,7 +50,7 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
 
     short_name = "Relative attention"
 
-    titles: ClassVar[Mapping[str, str]] = {**relative.TITLES, "recall": "Memory before the segment"}
+    titles: ClassVar[Mapping[str, str]] = {"recall": "Memory before the segment"}
 
     memory: Annotated[Kept, Letter("m")] = 0
     """Positions m of the memory, hidden states of the segment before."""

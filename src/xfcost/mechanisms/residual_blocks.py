@@ -168,7 +168,6 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
 
     titles: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("conv1", "conv2"), "3×3 convolution"),
-        **dict.fromkeys(("act1", "act2"), "Activation"),
         "add": "Residual add",
     }
 
@@ -325,7 +324,6 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
 
     titles: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("conv1", "conv3"), "1×1 convolution"),
-        **dict.fromkeys(("act1", "act2", "act3"), "Activation"),
         "add": "Residual add",
     }
 
@@ -543,7 +541,7 @@ class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="
     act: ActKind = "gelu"
     """Activation function between the two linear maps."""
 
-    titles: ClassVar[Mapping[str, str]] = {"conv": "Depthwise convolution", "act": "MLP activation"}
+    titles: ClassVar[Mapping[str, str]] = {"act": "MLP activation"}
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         sides = place.grid.sides

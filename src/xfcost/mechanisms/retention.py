@@ -60,18 +60,14 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
     """
 
     titles: ClassVar[Mapping[str, str]] = {
-        "qkv": "Q, K, V projections",
         "scale": "Scale keys 1/√d_k",
         "scores": "Products QKᵀ",
         "weighted_sum": "Weighted sum of the values",
         "fade": "Values by the decay to the chunk's end",
-        "carry": "States before the chunks",
         "read": "Read the states by Q",
         "scan": "Recurrent retention",
         "norm": "Norm of every head",
         "gate_proj": "Gate projection",
-        "gate": "Gate",
-        "out": "Output projection W_O",
     }
     decodes: ClassVar[bool] = True
     default_chunk = 512

@@ -102,7 +102,6 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         "factor_b": "Second factors",
         "hidden": "Hidden layer W₁",
         "relu": "ReLU",
-        "value": "Values",
         "weighted_sum": "Weighted sum softmax(B)V",
     }
 

@@ -169,9 +169,10 @@ def causal_depthwise(t: Operations, x: Tensor, taps: Number, name: str = "conv",
 
     Padded by W - 1 on both sides, then cropped. A decode step computes one position from the cached last inputs.
     """
+    facts: dict[str, Any] = {"bias": bias, "title": "Causal depthwise convolution"}
     if t.decodes:
         taps_in = window(t, "window", x, taps)
-        return in_rows(depthwise(t, name, on_grid(taps_in, (taps,)), ConvKernel((taps,), (1,), (0,)), (1,), bias=bias))
+        return in_rows(depthwise(t, name, on_grid(taps_in, (taps,)), ConvKernel((taps,), (1,), (0,)), (1,), **facts))
     n = x.shape[1]
-    y = depthwise(t, name, on_grid(x, (n,)), ConvKernel((taps,), (1,), (taps - 1,)), (n + taps - 1,), bias=bias)
+    y = depthwise(t, name, on_grid(x, (n,)), ConvKernel((taps,), (1,), (taps - 1,)), (n + taps - 1,), **facts)
     return in_rows(y).narrow(1, 0, n)

@@ -5,8 +5,7 @@ B batch, N queries, M keys, T encodings, D width, I the width of H heads of K.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import Number
@@ -15,15 +14,6 @@ from xfcost.program.functions import multiplied, scores
 from xfcost.program.leaves import Weight
 from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
-
-TITLES: Final[Mapping[str, str]] = {
-    "content_bias": "Queries + u, for the content",
-    "position_bias": "Queries + v, for the positions",
-    "position_scale": "Scale queries 1/√d_k, for the positions",
-    "position_scores": "Position scores QRᵀ",
-    "position_shift": "Relative shift",
-    "r": "Projection W_R of relative positions",
-}
 
 
 def position_scores(  # noqa: PLR0913 - what the formula is made of
