@@ -317,11 +317,7 @@ def main() -> None:
 
 
 def _not_installed(error: ModuleNotFoundError) -> str:
-    """The library that is missing, and how to get it; an own module that is missing is an internal error.
-
-    Raises:
-        Exception: `error`, where the environment asks for its traceback.
-    """
+    """The library that is missing, and how to get it; an own module that is missing is an internal error."""
     library = (error.name or "xfcost").partition(".")[0]
     if library == "xfcost":
         return _internal(error)
@@ -338,11 +334,7 @@ def _refused_by_system(error: OSError) -> str:
 
 
 def _internal(error: Exception) -> str:
-    """One line that asks for a report; `XFCOST_TRACEBACK=1` raises the error instead.
-
-    Raises:
-        Exception: `error`, where the environment asks for its traceback.
-    """
+    """One line that asks for a report; `XFCOST_TRACEBACK=1` raises the error instead."""
     if os.environ.get("XFCOST_TRACEBACK"):
         raise error
     where = error.__traceback__

@@ -126,11 +126,7 @@ def tree_at(top: Path, commit: str) -> Tree:
 
 
 def _contents(top: Path, names: Sequence[str]) -> Iterator[bytes | None]:
-    """The stored bytes of files, one at a time; None of a link that leads to none.
-
-    Raises:
-        UsageError: one is not there.
-    """
+    """The stored bytes of files, one at a time; None of a link that leads to none."""
     with tempfile.TemporaryFile() as asked:
         asked.write(b"".join(os.fsencode(f"{name}\n") for name in names))
         asked.seek(0)
@@ -157,11 +153,7 @@ def _contents(top: Path, names: Sequence[str]) -> Iterator[bytes | None]:
 
 
 def _ran(words: Sequence[str], top: Path) -> bytes:
-    """What git printed.
-
-    Raises:
-        UsageError: it failed.
-    """
+    """What git printed."""
     done = _git(words, top)
     if done.returncode:
         raise UsageError(f"git {words[0]} failed: {_reported(done)}")

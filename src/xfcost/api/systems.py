@@ -392,11 +392,7 @@ def shared_run(run: Run, systems: Sequence[System]) -> Run:
 
 
 def _check_letters(letters: frozenset[str] | None, given: Mapping[str, Any], *, named: bool) -> None:
-    """Refuse a number for a letter that the inputs of a module do not have.
-
-    Raises:
-        UsageError: N or an image's size is given.
-    """
+    """Refuse a number for a letter that the inputs of a module do not have."""
     if letters is None:
         return
     if given.get("N") is not None and "N" not in letters:

@@ -90,11 +90,7 @@ def choice_of(given: WrittenOptions, lane: Lane | None) -> Choice:
 
 
 def _words(name: str, value: Any) -> tuple[str, ...]:
-    """The words of rows that an option takes: `8,16` -> ("8", "16").
-
-    Raises:
-        UsageError: no row could have one.
-    """
+    """The words of rows that an option takes: `8,16` -> ("8", "16")."""
     if name in _FLAGS:
         return (_FLAGS[name] if value else f"not {_FLAGS[name]}",)
     parts = [part.strip() for part in str(value).split(",")]

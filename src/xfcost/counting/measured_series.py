@@ -348,11 +348,7 @@ def chosen(rows: Sequence[Measurement], choice: Choice, file: str) -> ChosenRows
 
 
 def _in_lane(rows: Sequence[Measurement], lane: Lane | None, texts: list[str], file: str) -> list[Measurement]:
-    """The rows with the seconds of a lane of the GPU; timed rows without it are left out.
-
-    Raises:
-        UsageError: no row has it.
-    """
+    """The rows with the seconds of a lane of the GPU; timed rows without it are left out."""
     timed = [row for row in rows if row.outcome.timing is not None]
     have = [row for row in timed if row.outcome.timing and row.outcome.timing.lanes and row.outcome.timing.lanes.wall]
     chosen_lane: Lane = lane or ("device" if have and len(have) == len(timed) else "wall")
@@ -398,11 +394,7 @@ def _kept_rows(
 
 
 def _on_axis(rows: Sequence[Measurement], axis: SizeAxis, texts: list[str], file: str) -> list[Measurement]:
-    """The rows that have a place on the axis.
-
-    Raises:
-        UsageError: none has.
-    """
+    """The rows that have a place on the axis."""
     if axis is TOKENS:
         known = [row for row in rows if row.configuration.N]
         if not known:

@@ -333,11 +333,7 @@ def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:
 
 
 def _steps(span: tuple[int, int], sizes: PossibleSizes, axis: SizeAxis, most: int) -> list[int]:
-    """The numbers of points in `span`, in about equal ratios, at `most` so many.
-
-    Raises:
-        UsageError: there are fewer than two.
-    """
+    """The numbers of points in `span`, in about equal ratios, at `most` so many."""
     grain = sizes.grain * sizes.times
     low, high = -(-span[0] // grain), span[1] // grain
     if sizes.squares:

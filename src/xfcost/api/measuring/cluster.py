@@ -197,11 +197,7 @@ class ClusterRows:
         return self._client.submit(self._work, __version__, job, **where, pure=False)
 
     def _answer(self, future: Future[Any]) -> Any:
-        """The answer of a worker; a row that killed its workers has failed.
-
-        Raises:
-            DeviceError: a worker failed or refuses, or the scheduler is gone.
-        """
+        """The answer of a worker; a row that killed its workers has failed."""
         from distributed.scheduler import KilledWorker
 
         if future.cancelled():

@@ -186,11 +186,7 @@ def _at_batches(
 
 
 def _counted(one: _AtBatch, run: Run, fields: dict[str, Any]) -> PlannedRow:
-    """One configuration, counted.
-
-    Raises:
-        XfcostError: the system can't run so.
-    """
+    """One configuration, counted."""
     ledger = _ledger(one.system, run)
     generation = ledger.generation
     if generation is not None and generation.decode is None:
@@ -210,11 +206,7 @@ def _counted(one: _AtBatch, run: Run, fields: dict[str, Any]) -> PlannedRow:
 
 
 def _ledger(system: System, run: Run) -> Ledger:
-    """Counted; of a module evaluated from polynomials through its counts, but for a training step.
-
-    Raises:
-        XfcostError: it does not run there.
-    """
+    """Counted; of a module evaluated from polynomials through its counts, but for a training step."""
     if system.loaded is None and run.plan is None:
         return system.ledger(run)
     return system.account(run, AccountOptions(orders=False))

@@ -113,11 +113,7 @@ def _described(job: RowJob) -> DescribedDevice:
 
 
 def _check_calibrated(job: RowJob, dtype: str) -> None:
-    """Refuse a device without a calibration that fits.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Refuse a device without a calibration that fits."""
     try:
         found = calibration_of(job.device, dtype, job.timing.threads)
         row = job.configuration

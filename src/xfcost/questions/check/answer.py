@@ -376,11 +376,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
 
 
 def _target_entry(table: Mapping[str, Any], where: str) -> CheckEntry:
-    """One table of `check`.
-
-    Raises:
-        UsageError: it has no target, or says what can't be.
-    """
+    """One table of `check`."""
     rest = dict(table)
     target = rest.pop("target", None)
     if not isinstance(target, str) or not target:
@@ -402,11 +398,7 @@ def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Check
 
 
 def _read(key: str, value: Any, also: tuple[str, ...]) -> tuple[str, Any]:
-    """The name of a budget or of an option, and its value, read as on the command line.
-
-    Raises:
-        UsageError: it can't be, or there is no such key.
-    """
+    """The name of a budget or of an option, and its value, read as on the command line."""
     if key in _BUDGETS:
         text = str(value) if isinstance(value, int | float) else value  # a number has no unit here either
         return _BUDGETS[key], Budget(_BUDGETS[key], BUDGETS[_BUDGETS[key]].read(key, text))

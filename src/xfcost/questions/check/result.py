@@ -96,11 +96,7 @@ def _work(report: Report, quantity: str, option: str) -> BudgetFigure:
 
 
 def _memory(report: Report, option: str) -> BudgetFigure:
-    """Bytes of a pass, or of a training step; on devices of the one that needs most.
-
-    Raises:
-        UsageError: a part is not known.
-    """
+    """Bytes of a pass, or of a training step; on devices of the one that needs most."""
     parts: dict[str, int | None]
     if report.training is None or (step := report.training.step) is None:
         totals, cache = report.totals, report.cache

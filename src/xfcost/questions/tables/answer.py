@@ -55,11 +55,7 @@ def _near_root(n: int) -> int:
 
 
 def _centred(option: str, given: Any, n: int) -> int:
-    """An odd number of tokens, of which there are n.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """An odd number of tokens, of which there are n."""
     what = "an odd number of tokens, of which one is in the middle,"
     width = whole_number(option, given, least=3, most=n, example="3", what=what)
     if width % 2 == 0:
