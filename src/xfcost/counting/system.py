@@ -144,7 +144,10 @@ class System(Protocol):
         return None, first_scores(ledger)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """Its growth from `ledger` to an input twice as long on every axis, or half as long; None if it has neither."""
+        """Its growth from `ledger` to an input twice as long on every axis, or half as long; None if it has neither.
+
+        In the mode `generate` that of the prefill.
+        """
 
     def kind(self, run: Run) -> Spec | bool:
         """Its spec; of others: is it a language model, in the mode of the run?"""

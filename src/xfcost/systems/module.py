@@ -146,7 +146,6 @@ class ModuleSystem(System):
         return SizedRun(tokens, batch, at, positions=module.positions, heads=heads)
 
     def on_device(self, run: Run, how: AccountOptions) -> ModuleOnDevice:
-        """What is timed on a device, in turns with other systems."""
         lengths, own = lengths_of(run), self._how(run, how)
         bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=run.plan))
         tensors = "real" if bare.module is None else bare.module.tensors
@@ -156,7 +155,6 @@ class ModuleSystem(System):
         )  # fmt: skip
 
     def positions_up_to(self, most: int, run: Run) -> int:
-        """Of a module that has positions."""
         return min(self.module.positions or 0, most)
 
     def with_samples(self, batch: int) -> ModuleSystem:
@@ -270,10 +268,7 @@ class ModuleSystem(System):
         return self._counts["side"].axis.grain
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter.
-
-        In the mode `generate` that of the prefill.
-        """
+        """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter."""
         ledger = self.own if run.mode == "generate" else ledger
         first = self._first or Lengths()
         own: tuple[int, ...] = (first.tokens or 0,) if self.has_tokens else first.size or ()

@@ -90,7 +90,6 @@ class PublishedSystem(System):
 
     @property
     def remakes_keys(self) -> bool:
-        """What is published of the model says so."""
         return models()[self.key].step_note is not None and self.mode in ("decode", "generate")
 
     def answering(self, dtype: str | None, attention: str | None) -> PublishedSystem | None:
@@ -117,7 +116,6 @@ class PublishedSystem(System):
         return derived
 
     def with_samples(self, samples: int) -> PublishedSystem:
-        """The same with another batch."""
         other = PublishedSystem(self.key, self.counts, samples, self.mode, eager=self.eager, config=self._asked)
         other.of_prefill, other.tf32 = self.of_prefill, self.tf32
         return other
@@ -228,7 +226,7 @@ class PublishedSystem(System):
         )
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """To twice as many tokens, where it has so many; in the mode `generate` that of the prefill."""
+        """To twice as many tokens, where it has so many."""
         if not self.has_tokens:
             return None
         if self.mode == "generate":

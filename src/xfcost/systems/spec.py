@@ -45,12 +45,10 @@ class SpecSystem(System):
 
     @property
     def name(self) -> str:
-        """The spec's name."""
         return self.loaded.spec.name
 
     @property
     def has_tokens(self) -> bool:
-        """Every spec can be asked for an N."""
         return True
 
     @property
@@ -71,16 +69,13 @@ class SpecSystem(System):
         return found or place(self.loaded, run)
 
     def ledger(self, run: Run) -> Ledger:
-        """The closed form."""
         return count(self._place(run), orders=False)
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
-        """N and the sums over the rows."""
         architecture = self._place(run)
         return int(architecture.grid.tokens), curve_costs(architecture)
 
     def input_key(self, run: Run) -> Hashable:
-        """The sides of its inputs."""
         return tuple(entry.sides for entry in sized_inputs(self.loaded, run))
 
     def axes(self, run: Run) -> int:
@@ -104,10 +99,7 @@ class SpecSystem(System):
         return first_scores(on_grid), first_scores(eager)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """In the mode `generate` that of the prefill.
-
-        Where that pads, it is from the spec's own input, doubled until it is as long, if that and its double do not.
-        """
+        """Where that pads, from the spec's own input, doubled until it is as long, if that and its double do not."""
         if run.mode == "generate":
             ledger = self.ledger(run)
         grown = self._from(ledger, run)
@@ -133,11 +125,9 @@ class SpecSystem(System):
         return None
 
     def kind(self, run: Run) -> Spec | bool:
-        """The spec."""
         return self.loaded.spec
 
     def positions_up_to(self, most: int, run: Run) -> int:
-        """A power of two below."""
         while is_language_model(self.loaded.spec) and most:
             with suppress(XfcostError):
                 place(self.loaded, run._replace(tokens=(most,)))
@@ -146,7 +136,6 @@ class SpecSystem(System):
         return 0
 
     def with_samples(self, batch: int) -> SpecSystem:
-        """Itself: its batch is that of the run."""
         return self
 
     def reach(self, run: Run, token: Sequence[int] | None, say: Say) -> Reach:
