@@ -23,8 +23,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Architecture, Block, Part, Stage
 
-_SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-# The slots of the rows around a component.
+SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 # Systems whose blocks fit side by side.
 MOST_DRAWN: Final = 4
 NORM: Final = "norm of the residual"
@@ -64,7 +63,7 @@ class BlockBox(NamedTuple):
     @property
     def title(self) -> str:
         """Its name, a norm's number behind it: `LayerNorm₁`."""
-        return self.name if self.number is None else self.name + str(self.number).translate(_SUBSCRIPTS)
+        return self.name if self.number is None else self.name + str(self.number).translate(SUBSCRIPTS)
 
     @property
     def core(self) -> bool:

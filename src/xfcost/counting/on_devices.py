@@ -29,6 +29,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, SharedReads, TimeBound
 from xfcost.ledger.parallelism import HeadSharing, Parallelism
 from xfcost.ledger.quantization import WEIGHT_FORMATS
+from xfcost.ledger.units import FLOPS_PER_MAC
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -181,9 +182,6 @@ def largest_true(holds: Callable[[int], bool], start: int, most: int) -> int | N
             return None
         low, high = high, min(2 * high, most)
     return last_true(holds, low, high)
-
-
-FLOPS_PER_MAC: Final = 2
 
 
 def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:

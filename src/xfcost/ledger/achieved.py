@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.units import FLOPS_PER_MAC
 
 if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
@@ -16,7 +17,6 @@ COPIES: Final = "copies and fills"
 OF_PEAK: Final = "of_peak"
 OF_BANDWIDTH: Final = "of_bandwidth"
 ACHIEVED: Final = ("operand_bytes", "flops_per_second", "bytes_per_second")
-_FLOPS_PER_MAC: Final = 2
 
 
 def beside_rows(ledger: Ledger) -> dict[str, dict[str, float]]:
@@ -127,5 +127,5 @@ def _over_blocks(row: Operation, value: float | None) -> float:
 
 
 def _flops(row: Operation, *, trained: bool) -> int:
-    backward = _FLOPS_PER_MAC * (row.backward_macs or 0) if trained else 0
+    backward = FLOPS_PER_MAC * (row.backward_macs or 0) if trained else 0
     return row.flops + backward

@@ -12,11 +12,9 @@ import msgspec
 
 from xfcost.ledger.calibration import Baseline
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.units import Rate
+from xfcost.ledger.units import FLOPS_PER_MAC, Rate
 
 Bound = Literal["memory-bound", "compute-bound", "link-bound"]
-
-_FLOPS_PER_MAC = 2
 
 
 class Roofs(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +59,7 @@ def nominal_roofs(on: DeviceGroup, dtype: str) -> Roofs:
 def roofs_of(baseline: Baseline, calibrated: str | None = None) -> Roofs:
     """The roofs in the peaks of a calibration."""
     return Roofs(
-        flops_per_second=_FLOPS_PER_MAC * baseline.macs_per_second,
+        flops_per_second=FLOPS_PER_MAC * baseline.macs_per_second,
         bytes_per_second=baseline.bytes_per_second,
         calibrated=calibrated,
     )

@@ -26,6 +26,7 @@ Spent = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 Rate = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e24)]
 
 BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "tf32": 4, "bfloat16": 2, "float16": 2}
+FLOPS_PER_MAC: Final = 2
 # Its tensors are in float32; matrix products and convolutions read 10 of their 23 bits.
 TF32: Final = "tf32"
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

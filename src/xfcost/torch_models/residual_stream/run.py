@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.diagram import component_title
+from xfcost.counting.diagram import SUBSCRIPTS, component_title
 from xfcost.formulas.component import Mixer, Residual
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
@@ -158,11 +158,8 @@ def residual_add(part: Part, sublayer: SubLayerModel) -> ResidualAdd:
 # ── the names of what sub-layers read, add and leave: X₁ = X + ΔA(X) ──
 
 
-_SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-
-
 def _numbered(letter: str, number: int) -> str:
-    return letter + str(number).translate(_SUBSCRIPTS)
+    return letter + str(number).translate(SUBSCRIPTS)
 
 
 def symbols(parts: Sequence[Part], adds: Sequence[ResidualAdd]) -> list[str]:

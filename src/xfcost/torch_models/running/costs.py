@@ -23,6 +23,7 @@ from torch.utils.flop_counter import flop_registry
 from xfcost.formulas.contractions import Costs, Formula, contraction
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.operation_costs import COSTS, FREE, is_float
+from xfcost.ledger.units import FLOPS_PER_MAC
 from xfcost.torch_models.running.on_meta import attention_backward_macs
 from xfcost.torch_models.running.registry import registered_costs
 from xfcost.torch_models.running.sparse_costs import (
@@ -35,7 +36,6 @@ from xfcost.torch_models.running.sparse_costs import (
 from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, disable_current_modes, schema_of
 
 aten: Final = torch.ops.aten
-FLOPS_PER_MAC: Final = 2
 _COSTS: Final = COSTS | QUANTISED
 
 # torch's formulas leave out what is added: the place of the argument.
