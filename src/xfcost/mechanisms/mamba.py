@@ -165,7 +165,6 @@ class Mamba2(StateMixer, frozen=True, kw_only=True, tag="mamba2"):
     expand: Annotated[Side, Letter("E")] = 2
     """Expansion E: inner channels over width."""
     chunk: Annotated[Length, Letter("b")] = 256
-    """Tokens Q of a chunk."""
 
     def inner(self, width: Number) -> Number:
         """E·d."""

@@ -497,9 +497,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     window: Side
     """Side W of a window, in tokens of the input grid."""
     q_size: Annotated[PerAxis, Letter("K", least=2)] = 3
-    """Kernel size of the query pooling, one number for all axes or one per axis."""
     kv_size: Annotated[PerAxis, Letter("K", least=2)] = 3
-    """Kernel size of the key and value pooling, one number for all axes or one per axis."""
 
     def check(self, place: Place) -> None:
         super().check(place)

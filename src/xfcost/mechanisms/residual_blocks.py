@@ -531,7 +531,6 @@ class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="
     short_name = "ConvNeXt block"
 
     size: Annotated[Side, Letter("W")] = 7
-    """Kernel side W of the depthwise convolution, odd."""
     ratio: Ratio = 4.0
     """Hidden width over width, H/d, if `hidden` is not given."""
     hidden: Width | None = None
