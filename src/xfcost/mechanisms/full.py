@@ -371,8 +371,7 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         options = {"fused": place.fused, "scaled_by": self.key_dim(d)}
         if t.decodes:
             q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
-            title = "Latent and shared key to the cache"
-            latents = t.cache("cache", LatentCache(n), latent, k_turned, title=title)
+            latents = t.cache("cache", LatentCache(n), latent, k_turned, title="Latent and shared key to the cache")
             maps = Absorbed(self.kv_rank, h, (content, values))
             kv_up = partial(t.run, "kv_up", title="Maps out of the latent, on Q and on what it read")
             q = t.leaf("join", beside, kv_up(maps, q), q_turned, title="Parts of Q beside each other")

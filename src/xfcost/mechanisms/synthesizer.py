@@ -114,8 +114,8 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         b = self._of_tokens(t, x, place, kept) if alone else self._of_tables(t, n, kept | mixing)
         if self.causal:
             facts = mixing | {"matrix": True, "symbol": "mask", "once": not alone}
-            b = t.leaf("mask", later_masked, b, title="Mask", **facts)
-        b = t.leaf("softmax", softmax, b, title="Softmax", symbol="softmax", matrix=True, **mixing)
+            b = t.leaf("mask", later_masked, b, **facts)
+        b = t.leaf("softmax", softmax, b, symbol="softmax", matrix=True, **mixing)
         y = t.leaf("weighted_sum", product, b, v, symbol="AV", **mixing)
         return t.linear("out", join_heads(y), place.dim, bias=self.projection_bias)
 
