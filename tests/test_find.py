@@ -14,7 +14,7 @@ from xfcost.counting.devices import read_devices
 from xfcost.ledger.budgets import Budget, inference_memory, read_budgets
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError, combined
-from xfcost.questions.find.figure import find_bytes
+from xfcost.questions.find.figure import find_bytes, find_figure
 from xfcost.questions.find.result import QUANTITIES, Question
 from xfcost.questions.find.selection import FindPart, merged, reason, selected
 from xfcost.questions.find.text import document, short_keys
@@ -187,8 +187,6 @@ def test_json_and_csv_have_every_model(found):
 
 
 def test_the_picture_has_points_front_and_budget(found, tmp_path):
-    from xfcost.questions.find.figure import find_bytes, find_figure
-
     figure = find_figure(found)
     names = {artist.get_gid() for artist in figure.axes[0].get_children()}
     assert {"models that fit", "front", "models of the front", "--max-macs 25 G"} <= names
