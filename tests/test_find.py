@@ -215,11 +215,6 @@ def test_a_picture_of_no_model_is_refused_after_the_report(tmp_path):
 DEVICE = "a100-sxm-80"
 
 
-def without_memory():
-    """A device whose memory is not known."""
-    return DeviceGroup(device=msgspec.structs.replace(read_devices(DEVICE).device, memory=None))
-
-
 @pytest.mark.parametrize("mode", ["forward", "prefill", "decode"])
 @pytest.mark.parametrize("options", [{}, {"batch": 3, "dtype": "bfloat16", "attention": "fused"}])
 def test_the_bound_and_the_memory_are_those_of_analyze(mode, options):
@@ -285,7 +280,8 @@ def test_seconds_are_limited_and_sorted():
 
 
 def test_devices_without_memory_leave_nothing_out_and_say_so():
-    found = xfcost.find("llama2-70b", mode="decode", on=without_memory())
+    unknown = DeviceGroup(device=msgspec.structs.replace(read_devices(DEVICE).device, memory=None))
+    found = xfcost.find("llama2-70b", mode="decode", on=unknown)
     assert (found.fits, found.left_out) == (1, ())
     assert ("the memory of a100-sxm-80 is not known, so models are not excluded by memory") in document(found).text(
         "table"
