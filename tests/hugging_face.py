@@ -1,12 +1,15 @@
-"""What the tests of `xfcost import` share: models as transformers builds them, and specs as we count them."""
+"""What tests of configs share: models as transformers builds and runs them, specs and ledgers as we count them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from transformers_models import transformers
+from modules import counted_by_torch
+from transformers_models import cache_bytes, cache_name, transformers
+from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.importing import ImportedSpec, import_config
 from xfcost.ledger.ledger import Ledger
@@ -54,3 +57,31 @@ def theirs(values: dict[str, Any], architecture: str, device: str = "meta", **mo
     with torch.device(device):
         model = getattr(transformers, RENAMED.get(architecture, architecture))(config)
     return model.eval().requires_grad_(requires_grad=False)
+
+
+def real(name: str, fields: dict[str, Any]) -> Any:
+    """The model itself, in float32 with random weights on the CPU."""
+    torch.manual_seed(0)
+    made = getattr(transformers, name)
+    model = made(made.config_class(**fields)).eval().requires_grad_(requires_grad=False)
+    model.config._experts_implementation = "eager"
+    return model
+
+
+def stepped(model: Any, prompt: dict[str, torch.Tensor]) -> tuple[int, int]:
+    """MACs of the step after a prompt, and the bytes of the cache after it."""
+    ids = "decoder_input_ids" if "decoder_input_ids" in prompt else "input_ids"
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        first = model(**prompt, use_cache=True)
+        key = next(one for one in (cache_name(), "cache_params") if first.get(one) is not None)
+        step = {ids: prompt[ids][:, -1:], key: first[key]}
+        if ids == "decoder_input_ids":
+            step["encoder_outputs"] = model.get_encoder()(**{name: one for name, one in prompt.items() if name != ids})
+        second, macs = counted_by_torch(lambda: model(**step, use_cache=True))
+    return macs, cache_bytes(second[key])
+
+
+def step_of(path: Path | str, **options: Any) -> Ledger:
+    """The ledger of a decode step of two samples, of the class that a config names."""
+    given = {"mode": "decode", "batch": 2, "dtype": "float32", "trace": False, "mixing": False, "closed_form": False}
+    return analyze(str(path), **given | options)

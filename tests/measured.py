@@ -28,8 +28,7 @@ def counted(macs: int = 1000) -> Counted:
 
 
 def measured(seconds: float = 0.5, peak: int | None = 64) -> RowOutcome:
-    timing = Timing(device="cpu", machine="P", seconds=seconds, spread=0.0, runs=1, threads=4)
-    return RowOutcome(status="measured", timing=timing, memory=MeasuredMemory(predicted=60, measured=peak))
+    return timed(seconds, peak=peak)
 
 
 def row(system: str = "A", N: int = 64, outcome: RowOutcome | None = None, **more: Any) -> Measurement:

@@ -133,16 +133,12 @@ class Rebuilt:
         live, on_cpu = build(placed), None
         if how.mixing:
             real = build(placed, "cpu")
-            on_cpu = lambda: [(real.model, given_of(real.inputs))]  # noqa: E731 - the type wants a function
+            on_cpu = lambda: [(real.model, Given(tuple(real.inputs), {}))]  # noqa: E731 - the type wants a function
         ledger = module_ledger(
             live.model, tuple(live.inputs), trace=False, name=self.title, mixing=how.mixing, on_cpu=on_cpu
         )
         metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
         return msgspec.structs.replace(ledger, metadata=metadata)
-
-
-def given_of(inputs):
-    return Given(tuple(inputs), {})
 
 
 def beside(first, second, N):

@@ -13,13 +13,11 @@ import msgspec
 import pytest
 import torch
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import xfcost
 from helpers import report_text
-from hugging_face import CONFIGS, TEXT, write
-from modules import counted_by_torch
-from transformers_models import cache_bytes, cache_name, parameters, transformers
+from hugging_face import CONFIGS, TEXT, real, step_of, stepped, write
+from transformers_models import cache_name, parameters, transformers
 from xfcost.api.analysis import account_options
 from xfcost.api.systems import as_built, named_module
 from xfcost.counting.choosing import at_batch
@@ -94,31 +92,18 @@ def config_of(folder, name, **more):
     return str(write(folder, {**fields, "model_type": model_type, "architectures": [name], **more}))
 
 
-def real(name, **more):
-    """The model itself, in float32 with random weights on the CPU."""
-    model_type, fields = MODELS[name]
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(**{**fields, **more, "model_type": model_type})
-    model = getattr(transformers, name)(config).eval().requires_grad_(requires_grad=False)
-    model.config._experts_implementation = "eager"
-    return model
+def model_of(name, **more):
+    return real(name, MODELS[name][1] | more)
 
 
 def ran(name, tokens):
     """MACs of the step for the last of `tokens` tokens, and the bytes of the cache after it."""
-    model = real(name)
-    ids = torch.randint(3, 29, (B, tokens), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        first = model(input_ids=ids[:, :-1], use_cache=True)
-        key = next(one for one in (cache_name(), "cache_params") if first.get(one) is not None)
-        second, macs = counted_by_torch(lambda: model(input_ids=ids[:, -1:], use_cache=True, **{key: first[key]}))
-    return macs, cache_bytes(second[key])
+    ids = torch.randint(3, 29, (B, tokens - 1), generator=torch.Generator().manual_seed(0))
+    return stepped(model_of(name), {"input_ids": ids})
 
 
 def step(path, **options):
-    given = {"mode": "decode", "N": N, "batch": B, "dtype": "float32"}
-    given |= {"trace": False, "mixing": False, "closed_form": False}
-    return xfcost.analyze(path, **(given | options))
+    return step_of(path, **{"N": N} | options)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -126,7 +111,7 @@ def test_a_decode_step_is_that_of_the_real_model(name, tmp_path):
     ledger, (macs, cache) = step(config_of(tmp_path, name)), ran(name, N)
     assert ledger.total("macs") == macs
     assert ledger.cache.bytes == ledger.step.cache_bytes == cache
-    assert ledger.total("params") == parameters(real(name))
+    assert ledger.total("params") == parameters(model_of(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -156,17 +141,11 @@ CODES = {
 @pytest.mark.parametrize("name", CODES)
 def test_a_step_reads_the_codes_of_every_codebook(name, tmp_path):
     fields, codes, encodes = CODES[name]
-    ledger = step(str(write(tmp_path, fields | {"architectures": [name]})))
-    model = getattr(transformers, name)(transformers.AutoConfig.for_model(**fields)).eval()
-    ids, text = torch.randint(3, 10, (B, N, codes)), {"input_ids": torch.randint(3, 29, (B, N))} if encodes else {}
-    of_ids = "decoder_input_ids" if encodes else "input_ids"
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        cache = model(**text, **{of_ids: ids[:, :-1]}, use_cache=True)[cache_name()]
-        states = {"encoder_outputs": (model.get_encoder()(**text)[0],)} if encodes else {}
-        given = states | {of_ids: ids[:, -1:], cache_name(): cache}
-        _, macs = counted_by_torch(lambda: model(**given, use_cache=True))
+    ledger, model = step(write(tmp_path, fields | {"architectures": [name]})), real(name, fields)
+    ids, text = torch.randint(3, 10, (B, N - 1, codes)), {"input_ids": torch.randint(3, 29, (B, N))}
+    macs, cache = stepped(model, text | {"decoder_input_ids": ids} if encodes else {"input_ids": ids})
     assert ledger.total("macs") == macs
-    assert ledger.cache.bytes == cache_bytes(cache)
+    assert ledger.cache.bytes == cache
     assert ledger.total("params") == parameters(model)
 
 
@@ -200,7 +179,7 @@ def test_a_step_of_many_samples_is_that_of_one_so_many_times(name, tmp_path):
 
 @pytest.mark.rest
 def test_a_rate_of_each_sample_needs_the_step_of_one():
-    model, options = real("Qwen3ForCausalLM"), {"mode": "decode", "on": "h100-sxm,l40s", "tokens_per_user": 1e6}
+    model, options = model_of("Qwen3ForCausalLM"), {"mode": "decode", "on": "h100-sxm,l40s", "tokens_per_user": 1e6}
     one, two = (torch.zeros(batch, N, dtype=torch.int64) for batch in (1, 2))
     found = xfcost.analyze(model, example_inputs={"input_ids": one}, trace=False, **options)
     assert [choice.at_rate is not None for choice in found.choices] == [True, True]
@@ -208,14 +187,16 @@ def test_a_rate_of_each_sample_needs_the_step_of_one():
         xfcost.analyze(model, example_inputs={"input_ids": two}, trace=False, **options)
 
 
-@pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
-def test_the_largest_n_fits_and_the_next_does_not(name, tmp_path):
-    path = config_of(tmp_path, name, max_position_embeddings=2**20)
-    found = step(path, on=SMALL).on
-    assert found.memory.largest_tokens is not None
-    largest = found.memory.largest_tokens
+def assert_the_largest_fits(path):
+    largest = step(path, on=SMALL).on.memory.largest_tokens
+    assert largest is not None
     fits = [step(path, on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]
     assert fits == [True, False]
+
+
+@pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
+def test_the_largest_n_fits_and_the_next_does_not(name, tmp_path):
+    assert_the_largest_fits(config_of(tmp_path, name, max_position_embeddings=2**20))
     path = config_of(tmp_path, name, max_position_embeddings=64)
     ends = step(path, on=SMALL).on
     assert (ends.memory.largest_tokens, ends.memory.positions) == (64, True)
@@ -253,7 +234,7 @@ def test_a_step_in_chunks_reads_the_keys_of_its_chunk(tokens, tmp_path, monkeypa
         kept.append(key.shape[-2] if attn_mask is None else int(attn_mask[0].sum()))
         return attend(query, key, value, attn_mask=attn_mask, **options)
 
-    model = real("Llama4ForCausalLM", **CHUNKS)
+    model = model_of("Llama4ForCausalLM", **CHUNKS)
     ids = torch.randint(3, 29, (1, tokens), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         cache = model(input_ids=ids[:, :-1], use_cache=True)[cache_name()]
@@ -499,12 +480,8 @@ UMT5 = {
 
 def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path):
     path = write(tmp_path, UMT5)
-    ledger = step(str(path), on=SMALL)
-    assert ledger.module.module.endswith("UMT5ForConditionalGeneration")
-    largest = ledger.on.memory.largest_tokens
-    assert largest is not None
-    fits = [step(str(path), on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]
-    assert fits == [True, False]
+    assert step(path).module.module.endswith("UMT5ForConditionalGeneration")
+    assert_the_largest_fits(path)
 
 
 def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path):
@@ -576,7 +553,7 @@ def test_a_generation_needs_an_n_of_its_own(tmp_path):
         xfcost.analyze(Decoder(), example_inputs=given, mode="generate", new_tokens=2)
     path = write(tmp_path, UMT5)
     with pytest.raises(UsageError, match="of its encoder's text and of its decoder's"):
-        step(str(path), mode="generate", new_tokens=2)
+        step(path, mode="generate", new_tokens=2)
 
 
 # Alike layers, of which the first ones run alone at other sizes ─────────────────────────────────────────────────────

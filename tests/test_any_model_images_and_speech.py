@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hugging_face
 import xfcost
-from hugging_face import write
+from hugging_face import real, step_of, stepped, write
 from modules import counted_by_torch
 from transformers_models import cache_bytes, cache_name, parameters, transformers
 from xfcost.ledger.errors import UsageError
@@ -116,31 +116,10 @@ PLACES = {
 }
 
 
-def real(name, fields):
-    """The model itself, in float32 with random weights on the CPU."""
-    torch.manual_seed(0)
-    made = getattr(transformers, name)
-    return made(made.config_class(**fields)).eval().requires_grad_(requires_grad=False)
-
-
-def stepped(model, prompt):
-    """MACs of the step after a prompt, and the bytes of the cache after it."""
-    ids = "decoder_input_ids" if "decoder_input_ids" in prompt else "input_ids"
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        first = model(**prompt, use_cache=True)
-        step = {ids: prompt[ids][:, -1:], cache_name(): first[cache_name()]}
-        if ids == "decoder_input_ids":
-            step["encoder_outputs"] = model.get_encoder()(**{key: one for key, one in prompt.items() if key != ids})
-        second, macs = counted_by_torch(lambda: model(**step, use_cache=True))
-    return macs, cache_bytes(second[cache_name()])
-
-
 def counted(folder, name, fields, **options):
     kind = getattr(transformers, name).config_class.model_type
     path = write(folder, {**fields, "model_type": kind, "architectures": [name]})
-    given = {"mode": "decode", "N": N, "batch": B, "dtype": "float32"}
-    given |= {"trace": False, "mixing": False, "closed_form": False}
-    return xfcost.analyze(path, **(given | options))
+    return step_of(path, **{"N": N} | options)
 
 
 def prompt_of(name, tokens):

@@ -197,9 +197,10 @@ ELSEWHERE_X = torch.ones(2, 4)
 MAP = 2 * 16
 
 
-def mapping(function):
-    """A map, and what `function` does with it."""
-    return Module(lambda self, x: function(self.map, x), map=nn.Linear(4, 4))
+def elsewhere(function, x=ELSEWHERE_X, **options):
+    """The ledger of a map, and of what `function` does with it."""
+    module = Module(lambda self, x: function(self.map, x), map=nn.Linear(4, 4))
+    return xfcost.analyze(module, example_inputs=x, trace=False, **options)
 
 
 def in_a_thread(given, x):
@@ -254,7 +255,7 @@ def items(given, x):
     ids=["thread", "threads", "pool", "generator", "map", "fork"],
 )
 def test_it_is_counted(function, macs):
-    ledger = xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    ledger = elsewhere(function, strict=True)
     assert ledger.total("macs") == macs
     assert next(row.component for row in ledger.rows if row.params) == "map"
 
@@ -267,23 +268,17 @@ def pool():
 
 
 def test_a_pool_that_was_there_before(pool):
-    def function(given, x):
-        return pool.submit(given, x)
-
-    ledger = xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
-    assert ledger.total("macs") == MAP
+    # `submit` is looked up in the run
+    assert elsewhere(lambda given, x: pool.submit(given, x), strict=True).total("macs") == MAP  # noqa: PLW0108
 
 
 def test_a_pool_out_of_sight_is_named(pool):
     # its `submit` was looked up before the run
-    assert xfcost.analyze(mapping(pool.submit), example_inputs=ELSEWHERE_X, trace=False).module.uncounted == {
-        "map in another thread": 1
-    }
+    assert elsewhere(pool.submit).module.uncounted == {"map in another thread": 1}
 
 
 def test_training_names_what_threads_save(pool):
-    module = mapping(lambda given, x: pool.submit(given, x).result())
-    ledger = xfcost.analyze(module, example_inputs=ELSEWHERE_X, trace=False, mode="train")
+    ledger = elsewhere(lambda given, x: pool.submit(given, x).result(), mode="train")
     assert (ledger.total("macs"), ledger.total("backward_macs")) == (MAP, MAP)
     assert ledger.module.uncounted == {"saved activations of another thread": 1}
 
@@ -311,7 +306,7 @@ def test_a_generator_without_an_end_is_named(monkeypatch):
         while True:
             yield given(x)
 
-    ledger = xfcost.analyze(mapping(endless), example_inputs=ELSEWHERE_X, trace=False)
+    ledger = elsewhere(endless)
     assert ledger.module.uncounted == {"a generator after 5 items": 1}
     assert ledger.total("macs") >= 5 * MAP
 
@@ -322,16 +317,16 @@ def test_an_asynchronous_forward_is_refused():
         return given(x)
 
     with pytest.raises(UsageError):
-        xfcost.analyze(mapping(later), example_inputs=ELSEWHERE_X, trace=False)
+        elsewhere(later)
 
 
 def test_a_branch_counts_as_it_is_taken():
     def function(given, x):
         return torch.cond(x.sum() > 0, lambda v: given(given(v)), given, (x,))
 
-    ledger = xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    ledger = elsewhere(function, strict=True)
     assert (ledger.total("macs"), ledger.module.tensors) == (2 * MAP, "real")
-    assert xfcost.analyze(mapping(function), example_inputs=-ELSEWHERE_X, trace=False).total("macs") == MAP
+    assert elsewhere(function, -ELSEWHERE_X).total("macs") == MAP
 
 
 def test_every_turn_of_a_loop_counts():
@@ -340,9 +335,7 @@ def test_every_turn_of_a_loop_counts():
     def function(given, x):
         return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, given(v)), (torch.tensor(0), x))[1]
 
-    assert (
-        xfcost.analyze(mapping(function), example_inputs=ELSEWHERE_X, trace=False, strict=True).total("macs") == 3 * MAP
-    )
+    assert elsewhere(function, strict=True).total("macs") == 3 * MAP
 
 
 # A module that was analyzed is as it was, and one that does not run gives one message with the user's own line ────────

@@ -26,72 +26,63 @@ TEXT: Final = {
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
 FUSED: Final = "scaled_dot_product_attention"
-WORDS, PIXELS = torch.zeros(1, 64, dtype=torch.int64), torch.randn(1, 3, 64, 64)
-# Model, settings, input; path, kind and reads of what mixes.
-MODELS: Final[dict[str, tuple[str, dict[str, Any], torch.Tensor, list[tuple[str, str, int | None]]]]] = {
+INPUTS: Final = {"input_ids": torch.zeros(1, 64, dtype=torch.int64), "pixel_values": torch.randn(1, 3, 64, 64)}
+# Model, settings; path, kind and reads of what mixes.
+MODELS: Final[dict[str, tuple[str, dict[str, Any], list[tuple[str, str, int | None]]]]] = {
     "ViT, one size alone": (
         "ViTModel",
         {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
         | {"image_size": 64, "patch_size": 16},
-        PIXELS,
         [(f"layers.*.attention.{FUSED}", "global", 17)],
     ),
     "Swin": (
         "SwinModel",
         {"embed_dim": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 4, "image_size": 64, "patch_size": 4},
-        PIXELS,
         [
-            *[(f"encoder.layers.0.blocks.{block}.attention.{FUSED}", "local", 16) for block in (0, 1)],
-            *[(f"encoder.layers.1.blocks.{block}.attention.{FUSED}", "local", 16) for block in (0, 1)],
+            (f"encoder.layers.{layer}.blocks.{block}.attention.{FUSED}", "local", 16)
+            for layer in (0, 1)
+            for block in (0, 1)
         ],
     ),
-    "BERT": ("BertModel", TEXT, WORDS, [(f"encoder.layer.*.attention.self.{FUSED}", "global", 64)]),
+    "BERT": ("BertModel", TEXT, [(f"encoder.layer.*.attention.self.{FUSED}", "global", 64)]),
     "GPT-2": (
         "GPT2Model",
         {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
-        WORDS,
         [(f"h.*.attn.{FUSED}", "global", 64)],
     ),
     "Mistral, windows": (
         "MistralModel",
         TEXT | {"num_key_value_heads": 1, "sliding_window": 6},
-        WORDS,
         [(f"layers.*.self_attn.{FUSED}", "local", 6)],
     ),
     "Mistral, windows wider than the sizes": (
         "MistralModel",
         TEXT | {"num_key_value_heads": 1, "sliding_window": 4096},
-        WORDS,
         [(f"layers.*.self_attn.{FUSED}", "unknown", None)],
     ),
     "RoCBert, zeros beside the words": (
         "RoCBertModel",
         TEXT | {"num_hidden_layers": 2},
-        WORDS,
         [(f"encoder.layer.*.attention.self.{FUSED}", "global", 64)],
     ),
     "FNet": (
         "FNetModel",
         {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64},
-        WORDS,
         [("encoder.layer.*.fourier.self._fft_c2c", "global", 64)],
     ),
     "Mixtral, experts": (
         "MixtralModel",
         TEXT | {"num_key_value_heads": 1, "num_local_experts": 4},
-        WORDS,
         [(f"layers.*.self_attn.{FUSED}", "global", 64)],
     ),
     "Longformer": (
         "LongformerModel",
         TEXT | {"attention_window": 4, "num_hidden_layers": 1},
-        WORDS,
         [(f"encoder.layer.0.attention.self.{name}", "local", 5) for name in ("bmm", "add_", "_softmax")],
     ),
     "Gemma 2, scores capped pair by pair": (
         "Gemma2Model",
         TEXT | {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 4, "num_hidden_layers": 2},
-        WORDS,
         [
             (f"layers.{layer}.self_attn.{name}", kind, reads)
             for layer, kind, reads in ((0, "local", 4), (1, "global", 64))
@@ -101,7 +92,6 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any], torch.Tensor, list[tuple[str,
     "Mamba": (
         "MambaModel",
         {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4},
-        WORDS,
         [("layers.0.mixer.convolution", "local", 4), ("layers.0.mixer.mul", "global", 64)],
     ),
     "Gemma 3, both": (
@@ -109,7 +99,6 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any], torch.Tensor, list[tuple[str,
         TEXT
         | {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 8}
         | {"layer_types": ["sliding_attention", "full_attention"] * 2},
-        WORDS,
         [
             (f"model.layers.0-2:2.self_attn.{FUSED}", "local", 8),
             (f"model.layers.1-3:2.self_attn.{FUSED}", "global", 64),
@@ -122,11 +111,12 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any], torch.Tensor, list[tuple[str,
 @pytest.mark.parametrize("name", MODELS)
 def test_attention_of_transformers_is_found_and_all_else_is_per_token(name: str) -> None:
     transformers = pytest.importorskip("transformers")
-    model, settings, inputs, expected = MODELS[name]
+    model, settings, expected = MODELS[name]
     torch.manual_seed(0)
     made = getattr(transformers, model)
     module = made(made.config_class(**settings)).eval()
-    ledger = xfcost.analyze(module, example_inputs={module.main_input_name: inputs}, mixing=True, trace=False)
+    inputs = {module.main_input_name: INPUTS[module.main_input_name]}
+    ledger = xfcost.analyze(module, example_inputs=inputs, mixing=True, trace=False)
     mixing = [row for row in ledger.rows if row.mixing != "per-token"]
     assert [(re.sub(r"_\d+$", "", row.path), row.mixing, row.reads_tokens) for row in mixing] == expected
     assert all(row.content_dependent for row in mixing if row.mixes and row.macs and "conv" not in row.path)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 import xfcost
 from any_models import Takes, X
 from helpers import environment
+from hugging_face import TEXT
 from modules import Call, halves, torch_macs
 from small_networks import NETWORKS
 from specs import architecture_of
@@ -260,12 +261,6 @@ def test_experts_that_no_token_chose_idle_and_at_most_one_per_choice_is_read(cho
 
 # Modules of `transformers`, from small configs, as they come: MACs are torch's own on `meta`, where that runs ─────────
 
-VOCABULARY = 29
-TEXT = {
-    "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24,
-    "vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-GROUPED = TEXT | {"num_key_value_heads": 2, "head_dim": 4}
 VISION = {key: TEXT[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
 VISION |= {"image_size": 16, "patch_size": 4}
 B, N = 2, 7
@@ -284,14 +279,14 @@ TEXT_INPUT = lambda: {"input_ids": tokens()}  # noqa: E731
 IMAGE_INPUT = lambda: {"pixel_values": images()}  # noqa: E731
 MODELS = {
     "BertModel": (TEXT, TEXT_INPUT),
-    "GPT2LMHeadModel": ({"n_embd": 16, "n_layer": 3, "n_head": 4, "vocab_size": VOCABULARY}, TEXT_INPUT),
-    "LlamaForCausalLM": (GROUPED, TEXT_INPUT),
-    "Llama4ForCausalLM": (GROUPED | {"intermediate_size_mlp": 24, "num_local_experts": 4}, TEXT_INPUT),
+    "GPT2LMHeadModel": ({"n_embd": 16, "n_layer": 3, "n_head": 4, "vocab_size": 29}, TEXT_INPUT),
+    "LlamaForCausalLM": (TEXT, TEXT_INPUT),
+    "Llama4ForCausalLM": (TEXT | {"intermediate_size_mlp": 24, "num_local_experts": 4}, TEXT_INPUT),
     "MambaForCausalLM": (
-        {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": VOCABULARY, "state_size": 4}, TEXT_INPUT,
+        {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 29, "state_size": 4}, TEXT_INPUT,
     ),
     "T5Model": (
-        {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 3, "num_heads": 4, "vocab_size": VOCABULARY},
+        {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 3, "num_heads": 4, "vocab_size": 29},
         lambda: {"input_ids": tokens(), "decoder_input_ids": tokens(3)},
     ),
     "ViTModel": (VISION, IMAGE_INPUT),

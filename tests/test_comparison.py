@@ -224,11 +224,17 @@ class Text:
         return n, {"macs": self.cost(n)}
 
 
+def crossed(costs, density):
+    """The crossovers of two texts with these costs, of 960 tokens."""
+    systems = [SizedSystem(Text(cost), Run()) for cost in costs]
+    ledgers = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
+    return token_crossovers(SYSTEMS, systems, ledgers, density)
+
+
 def test_beside_whole_blocks_every_change_of_order_is_found():
     """Whole blocks of 64 tokens cost more than N + 60 at the first three tokens of each, and as much at the fourth."""
-    systems = [SizedSystem(Text(cost), Run()) for cost in (lambda n: 64 * -(-n // 64), lambda n: n + 60)]
-    ledgers = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
-    thorough, quick = (token_crossovers(SYSTEMS, systems, ledgers, density) for density in (THOROUGH, QUICK))
+    texts = (lambda n: 64 * -(-n // 64), lambda n: n + 60)
+    thorough, quick = (crossed(texts, density) for density in (THOROUGH, QUICK))
     changes = [5, *(block + after for block in range(64, 1024, 64) for after in (1, 5))]
     assert [one["N"] for one in thorough.crossovers if one["N"] < 1024] == changes
     # of a quick search eight points, 2⁴ to 2¹⁹ and the last one
@@ -247,10 +253,7 @@ def test_texts_of_two_chunks_cross_where_both_can_be(chunks, grain):
 
         return of
 
-    texts = (costs(chunks[0], lambda n: n * n), costs(chunks[1], lambda n: 1_000 * n))
-    systems = [SizedSystem(Text(one), Run()) for one in texts]
-    ledgers = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
-    found = token_crossovers(SYSTEMS, systems, ledgers, THOROUGH)
+    found = crossed((costs(chunks[0], lambda n: n * n), costs(chunks[1], lambda n: 1_000 * n)), THOROUGH)
     assert [one.grain for one in found.searches] == [grain]
     first = next(n for n in range(1_001, 2_000) if n % chunks[0] == n % chunks[1] == 0)
     assert [one["N"] for one in found.crossovers] == [first]

@@ -14,7 +14,7 @@ from xfcost.counting.devices import read_devices
 from xfcost.ledger.budgets import Budget, inference_memory, read_budgets
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError, combined
-from xfcost.questions.find.figure import find_bytes
+from xfcost.questions.find.figure import find_bytes, find_figure
 from xfcost.questions.find.result import QUANTITIES, Question
 from xfcost.questions.find.selection import FindPart, merged, reason, selected
 from xfcost.questions.find.text import document, short_keys
@@ -187,8 +187,6 @@ def test_json_and_csv_have_every_model(found):
 
 
 def test_the_picture_has_points_front_and_budget(found, tmp_path):
-    from xfcost.questions.find.figure import find_bytes, find_figure
-
     figure = find_figure(found)
     names = {artist.get_gid() for artist in figure.axes[0].get_children()}
     assert {"models that fit", "front", "models of the front", "--max-macs 25 G"} <= names
@@ -215,11 +213,6 @@ def test_a_picture_of_no_model_is_refused_after_the_report(tmp_path):
 
 
 DEVICE = "a100-sxm-80"
-
-
-def without_memory():
-    """A device whose memory is not known."""
-    return DeviceGroup(device=msgspec.structs.replace(read_devices(DEVICE).device, memory=None))
 
 
 @pytest.mark.parametrize("mode", ["forward", "prefill", "decode"])
@@ -287,7 +280,8 @@ def test_seconds_are_limited_and_sorted():
 
 
 def test_devices_without_memory_leave_nothing_out_and_say_so():
-    found = xfcost.find("llama2-70b", mode="decode", on=without_memory())
+    unknown = DeviceGroup(device=msgspec.structs.replace(read_devices(DEVICE).device, memory=None))
+    found = xfcost.find("llama2-70b", mode="decode", on=unknown)
     assert (found.fits, found.left_out) == (1, ())
     assert ("the memory of a100-sxm-80 is not known, so models are not excluded by memory") in document(found).text(
         "table"

@@ -9,7 +9,7 @@ from specs import architecture_of, thinned
 from strategies import same_rows
 from test_decoding import TWO, WITH_STATES
 from tiers import of_distinct_presets
-from transformers_models import theirs_gpt2
+from transformers_models import theirs_of
 from xfcost.counting.model_record import forward_record
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.any_model.ledger import module_ledger
@@ -112,7 +112,7 @@ def test_a_module_holds_what_its_spec_does(name):
 @pytest.mark.parametrize("mode", ["prefill", "decode"])
 def test_the_cache_of_a_module_is_no_activation_of_it(mode):
     def need(layers: int):
-        theirs = theirs_gpt2(n_layer=layers, n_embd=8, n_head=2, vocab_size=11)
+        theirs = theirs_of("GPT2LMHeadModel", n_layer=layers, n_embd=8, n_head=2, vocab_size=11)
         zeros = lambda N: {"input_ids": torch.zeros(1, N, dtype=torch.int64)}  # noqa: E731 - one line
         return xfcost.analyze(theirs, example_inputs=zeros, N=16, mode=mode, on="h100-sxm", trace=False).on.memory
 

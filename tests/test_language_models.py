@@ -128,25 +128,15 @@ def test_mistral_with_their_weights(length, tmp_path):
 T5_DIM, T5_HEADS, HEAD_DIM = 12, 3, 5
 
 
-def t5_spec(*, gated, **head):
+def theirs_t5(*, gated):
     """A small one, heads together wider than the stream, the decoder a layer deeper than the encoder."""
-    plain = {"heads": T5_HEADS, "head_dim": HEAD_DIM, "scaled": False, "projection_bias": False}
-
-    def full(stack):
-        return {"kind": "full", "bias": {"kind": "buckets", "count": 8, "distance": 6, "share": stack}} | plain
-
-    geglu, mlp = {"kind": "geglu", "act": "gelu_tanh"}, {"kind": "mlp", "act": "relu", "bias": False}
-    feed = (geglu if gated else mlp) | {"hidden": HIDDEN}
-    embed = [{"kind": "token", "share": "embedding"}]
-    ends = [{"repeat": LAYERS, "blocks": [[full("encoder_bias"), feed]]}, [{"kind": "norm", "norm": "rms_norm"}]]
-    block = [full("decoder_bias") | {"causal": True}, {"kind": "cross"} | plain, feed]
-    return {
-        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": 11},
-        "residual": {"norm": "rms_norm"},
-        "encoder": {"embed": embed, "stages": [{"dim": T5_DIM, "blocks": ends}]},
-        "decoder": {"embed": embed, "stages": [{"dim": T5_DIM, "depth": LAYERS + 1, "block": block}]},
-        "head": {"kind": "language_model", "norm": "rms_norm", "share": "embedding"} | head,
-    }
+    # a gated one is tied all the same in 5.x, but then not scaled
+    return hf.theirs_of(
+        "T5ForConditionalGeneration", vocab_size=VOCABULARY, d_model=T5_DIM, d_kv=HEAD_DIM, d_ff=HIDDEN,
+        num_heads=T5_HEADS, num_layers=LAYERS, num_decoder_layers=LAYERS + 1, relative_attention_num_buckets=8,
+        relative_attention_max_distance=6, feed_forward_proj="gated-gelu" if gated else "relu",
+        tie_word_embeddings=not gated, layer_norm_epsilon=EPS,
+    )  # fmt: skip
 
 
 def t5_copied(weights, ours, *, gated):
@@ -183,15 +173,8 @@ def _put_layer(inner, weights, name, *, gated):
 @pytest.mark.parametrize("tokens", [(1, 1), (11, 7), (5, 16)], ids=str)
 @pytest.mark.parametrize("gated", [False, True])
 def test_t5_with_their_weights(gated, tokens, attention, tmp_path):
-    # a gated one is tied all the same in 5.x, but then not scaled
-    model = hf.theirs_of(
-        "T5ForConditionalGeneration", vocab_size=VOCABULARY, d_model=T5_DIM, d_kv=HEAD_DIM, d_ff=HIDDEN,
-        num_heads=T5_HEADS, num_layers=LAYERS, num_decoder_layers=LAYERS + 1, relative_attention_num_buckets=8,
-        relative_attention_max_distance=6, feed_forward_proj="gated-gelu" if gated else "relu",
-        tie_word_embeddings=not gated, layer_norm_epsilon=EPS,
-    )  # fmt: skip
-    data = t5_spec(gated=gated, scale="none" if gated else "rsqrt_dim")
-    architecture, live = hf.ours_of(data, tmp_path, batch=2, dtype="float64", tokens=tokens, attention=attention)
+    model = theirs_t5(gated=gated)
+    architecture, live = hf.imported(model, tmp_path, tokens=tokens, attention=attention)
     model = hf.scrambled(model.double())
     t5_copied(hf.TheirWeights(model), live.model, gated=gated)
 
@@ -202,7 +185,7 @@ def test_t5_with_their_weights(gated, tokens, attention, tmp_path):
 
 
 def test_a_table_serves_all_layers_of_its_stack(tmp_path):
-    rows = {row.path: row for row in count(hf.ours_of(t5_spec(gated=False), tmp_path, tokens=(5, 16))[0]).rows}
+    rows = {row.path: row for row in count(hf.imported(theirs_t5(gated=True), tmp_path, tokens=(5, 16))[0]).rows}
     for stack in ("encoder", "decoder"):
         assert rows[f"shared.{stack}_bias"].params == 8 * T5_HEADS
     used = [row for row in rows.values() if row.operation == "relative_bias"]

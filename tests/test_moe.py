@@ -163,11 +163,6 @@ SMALL = {
 }  # fmt: skip
 
 
-def theirs(family: str, **settings: Any) -> nn.Module:
-    """One of transformers' models, its attention and its experts eager, on the current device."""
-    return hf.theirs_of(f"{family}ForCausalLM", **settings, experts_implementation="eager")
-
-
 def in_halves(weight_OD: torch.Tensor, heads: int, content: int) -> torch.Tensor:
     """Their turned columns are pairs side by side; ours stand half a head apart."""
     parts = weight_OD.unflatten(0, (heads, -1))
@@ -217,14 +212,14 @@ def copied_deepseek(model: nn.Module, ours: Any) -> None:
     assert not weights
 
 
-def compare_deepseek(model: nn.Module, folder: Path) -> None:
+def compare_deepseek(name: str, folder: Path, **settings: Any) -> None:
     """Parameters, MACs, and outputs with the same weights; norms and routers are in float32."""
-    model = hf.scrambled(model.double())
+    model = hf.scrambled(hf.theirs_of(name, **SMALL, **settings, experts_implementation="eager").double())
     for module in model.modules():  # the norms of latents leave the configuration's epsilon aside
         if hasattr(module, "variance_epsilon"):
             module.variance_epsilon = EPS
-    for name, buffer in model.named_buffers():
-        if name.endswith("correction_bias"):
+    for path, buffer in model.named_buffers():
+        if path.endswith("correction_bias"):
             buffer.copy_(torch.randn(len(buffer), generator=torch.Generator().manual_seed(5)))
     torch.manual_seed(0)  # the token numbers: routers in float32 may choose otherwise where two experts are as good
     ours = hf.imported(model, folder, tokens=(11,))
@@ -241,13 +236,13 @@ def compare_deepseek(model: nn.Module, folder: Path) -> None:
 def test_deepseek_v2_with_their_weights(q_rank: int | None, method: str, tmp_path: Path) -> None:
     groups = {"n_group": 4, "topk_group": 2} if method != "greedy" else {}
     settings = {"topk_method": method, "routed_scaling_factor": 2.5, "q_lora_rank": q_rank}
-    compare_deepseek(theirs("DeepseekV2", **SMALL, **settings, **groups), tmp_path)
+    compare_deepseek("DeepseekV2ForCausalLM", tmp_path, **settings, **groups)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_deepseek_v3_with_their_weights(bias: bool, tmp_path: Path) -> None:
     settings = {"n_group": 4, "topk_group": 2, "q_lora_rank": 9, "attention_bias": bias}
-    compare_deepseek(theirs("DeepseekV3", **SMALL, **settings), tmp_path)
+    compare_deepseek("DeepseekV3ForCausalLM", tmp_path, **settings)
 
 
 # embedding, routers and head whole; of the experts those that a token uses

@@ -13,18 +13,23 @@ import torch
 import xfcost
 from helpers import csv_of, least_macs, report_text, xf
 from strategies import stack, stored
+from xfcost.api.runs import make_run
 from xfcost.counting.devices import read_devices
 from xfcost.counting.forward import count
 from xfcost.counting.on_devices import largest_true, step_bound
+from xfcost.ledger import calibration
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import extreme_weight_bytes
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import PhaseBound, TimeBound
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
 from xfcost.torch_models.timing.devices import products_in
+from xfcost.torch_models.timing.rows import row_bytes
 
 GIB = 2**30
 BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
@@ -386,13 +391,6 @@ def test_the_keys_of_json():
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_bytes_of_rows_are_those_of_the_real_model(name, attention):
     """The operands of every operation of the torch model on `meta`, each tensor once."""
-    from xfcost.api.runs import make_run
-    from xfcost.ledger.join import with_operand_bytes
-    from xfcost.spec.load import load
-    from xfcost.spec.placement import place
-    from xfcost.torch_models.build import build
-    from xfcost.torch_models.timing.rows import row_bytes
-
     options = {"N": 96, "batch": 2, "dtype": "float32", "attention": attention}
     run = make_run(**options, on="a100-sxm-80")
     ledger = xfcost.analyze(name, **options, on="a100-sxm-80", trace=False)
@@ -414,8 +412,6 @@ def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times(
 
 
 def test_a_price_stands_beside_the_bound_and_the_estimate(tmp_path, monkeypatch):
-    from xfcost.ledger import calibration
-
     monkeypatch.setattr(calibration, "folder", lambda: tmp_path)
     (tmp_path / "devices.yaml").write_text("devices: {h100-sxm: {price_per_hour: 2.5}}")
     ledger = decode(mbu=0.5)

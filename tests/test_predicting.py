@@ -22,9 +22,10 @@ from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.console import plain_text
 from xfcost.report.document import drawn
 from xfcost.report.timing import parts
+from xfcost.torch_models.predicting import calibrate as measuring
 from xfcost.torch_models.predicting.calibrate import NetworkRun, fitted, overhead_of, steady
 from xfcost.torch_models.predicting.operations import SingleOperations
-from xfcost.torch_models.predicting.predict import Predictor, by_clock, interval_of, recorded
+from xfcost.torch_models.predicting.predict import Predictor, Seconds, by_clock, interval_of, recorded
 from xfcost.torch_models.predicting.regression import (
     CallFeatures,
     Regression,
@@ -281,8 +282,6 @@ def test_an_interval_ends_at_nine_tenths_of_one_error_more(errors, widest):
 
 def test_what_is_unknown_widens_the_interval():
     predictor = Predictor(calibration())
-    from xfcost.torch_models.predicting.predict import Seconds
-
     sure = predictor.prediction(Seconds({}, 1.0, {}))
     unsure = predictor.prediction(Seconds({}, 1.0, {"aten.erfinv": 0.5}))
     # one network, 10 % off: 1/1.1 to 1.1; half of it unknown: 0.5/1.1 + 0.5/3 to 0.5·1.1 + 0.5·3
@@ -348,8 +347,6 @@ def test_a_file_that_is_not_this_machines_is_refused(tmp_path, content, says):
 
 
 def test_where_no_calibration_can_be_kept_none_is_measured(tmp_path, monkeypatch):
-    from xfcost.torch_models.predicting import calibrate as measuring
-
     def measured(*_):
         raise AssertionError("it was measured")
 

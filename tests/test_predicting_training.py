@@ -12,6 +12,7 @@ import xfcost
 from calibrated import BASELINE, MACHINE, Ticks, calibration, keep_calibration, layout, live, network, points, runs
 from helpers import table_of, xf
 from modules import Module
+from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import calibration as files
 from xfcost.ledger.achieved import UPDATE
 from xfcost.ledger.calibration import Overhead, TrainingSteps
@@ -172,8 +173,6 @@ def test_calibrated_steps_are_predicted_from_the_other_steps_and_from_forwards()
 
 
 def test_every_optimizer_is_calibrated():
-    from xfcost.formulas.optimizers import OPTIMIZERS
-
     assert {one.optimizer for one in TRAINED} == set(OPTIMIZERS)
     names = [name for name, _, _ in placed(TRAINED, "float32")]
     assert len(set(names)) == len(names) == len(TRAINED)

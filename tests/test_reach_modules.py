@@ -31,15 +31,10 @@ class Block(nn.Module):
         return x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=self.causal))
 
 
-class Neighbours(nn.Module):
+def neighbours() -> nn.Module:
     """A kernel of three along a sequence, behind a gate that is zero at the start."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv, self.gate = nn.Conv1d(width, width, 3, padding=1), nn.Parameter(torch.zeros(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.gate * self.conv(x.mT).mT
+    parts = {"conv": nn.Conv1d(8, 8, 3, padding=1), "gate": nn.Parameter(torch.zeros(1))}
+    return Module(lambda self, x: x + self.gate * self.conv(x.mT).mT, **parts)
 
 
 class Text(nn.Module):
@@ -69,10 +64,10 @@ def test_a_causal_text():
 
 
 def test_a_field_that_grows_and_a_gate_of_zero_hides_nothing_and_one_later_token_is_not_causal():
-    found = xfcost.reach(Text(lambda: Neighbours(8)), example_inputs=words(16))
+    found = xfcost.reach(Text(neighbours), example_inputs=words(16))
     assert [step.met[0].largest for step in found.steps] == [3, 5, 7]
     assert (found.path_length, found.causal) == (None, False)
-    assert not xfcost.reach(Text(lambda: Neighbours(8), depth=1), example_inputs=words(12)).causal
+    assert not xfcost.reach(Text(neighbours, depth=1), example_inputs=words(12)).causal
     assert found.maps[0].first.tolist()[4:13] == [-1, 3, 2, 1, 0, 1, 2, 3, -1]
 
 
@@ -169,7 +164,7 @@ def test_a_module_that_runs_no_block_is_refused(model: Callable[[], nn.Module]) 
 def test_a_size_that_takes_too_much_work_is_reduced_and_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(any_reach, "_flops", lambda *run: 10)
     monkeypatch.setattr(any_reach, "MOST_FLOPS", 10 * 3 * 63)  # each of 64 tokens is changed three times
-    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None)
+    found = reach_of_module(Text(neighbours), Given((words(64),), {}), "Text", None)
     assert found.inputs[0].sides == (36,)
     assert found.notes[0].startswith("reduced: ")
 

@@ -1,6 +1,8 @@
 """Residual networks, MobileViT, and local attention in place of convolutions."""
 
 import re
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,58 +11,48 @@ from torch import nn
 
 from places import at, rows_of
 from specs import counted
-from transformers_models import alike, ours_of, transformers
+from transformers_models import alike, imported, ours_of, transformers
 from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import BuiltModel
 
 # `--kind` of one of these selects this file
 KINDS = ("local_attention",)
 
 
-CLASSES, SIZE = 7, (37, 50)  # odd sides come up under the strides
-WIDTHS, DEPTHS = [16, 24], [2, 2]
-
-STEM = {"kind": "conv", "size": 7, "stride": 2, "padding": 3, "channels": 8, "bias": False}
-POOL = {"kind": "pool", "form": "max", "size": 3, "stride": 2, "padding": 1}
-NORMED = {"norm": "batch_norm", "act": "relu"}
+SIZE = (37, 50)  # odd sides come up under the strides
+SIZES: dict[str, Any] = {"embedding_size": 8, "hidden_sizes": [16, 24], "depths": [2, 2], "num_labels": 7}
 
 
-def spec(embed: list[dict[str, Any]], block: dict[str, Any], strided: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-    """Two stages, the first block of each with its options of `strided`."""
-    stages = [
-        {"dim": dim, "blocks": [[block | first], {"repeat": depth - 1, "blocks": [[block]]}]}
-        for dim, depth, first in zip(WIDTHS, DEPTHS, strided, strict=True)
-    ]
-    head = {"kind": "classifier", "norm": "none", "classes": CLASSES}
-    return {"name": "ours", "input": {"kind": "image", "size": list(SIZE)}, "embed": embed, "stages": stages} | {
-        "head": head
-    }
+def resnet(folder: Path, **settings: Any) -> tuple[nn.Module, tuple[Architecture, BuiltModel]]:
+    theirs = transformers.ResNetForImageClassification(transformers.ResNetConfig(**SIZES, **settings))
+    return theirs, imported(theirs, folder, size=SIZE)
 
 
-def resnet(block: dict[str, Any], strided: dict[str, Any], **settings: Any) -> tuple[dict[str, Any], nn.Module]:
-    config = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=WIDTHS, depths=DEPTHS, num_labels=CLASSES, **settings
-    )
-    ours = spec([STEM | NORMED, POOL], block, ({}, {"stride": 2} | strided))
-    return ours, transformers.ResNetForImageClassification(config)
-
-
-def regnet(layer: str) -> tuple[dict[str, Any], nn.Module]:
-    config = transformers.RegNetConfig(
-        embedding_size=8, hidden_sizes=WIDTHS, depths=DEPTHS, groups_width=8, layer_type=layer, num_labels=CLASSES
-    )
+def regnet(folder: Path, layer: str) -> tuple[nn.Module, tuple[Architecture, BuiltModel]]:
+    config = transformers.RegNetConfig(**SIZES, groups_width=8, layer_type=layer)
     block = {"kind": "bottleneck", "expansion": 1, "group_width": 8} | ({"squeeze": 0.25} if layer == "y" else {})
-    embed = [STEM | NORMED | {"size": 3, "padding": 1}]
-    return spec(embed, block, ({"stride": 2}, {"stride": 2})), transformers.RegNetForImageClassification(config)
+    stages = [
+        {"dim": dim, "blocks": [[block | {"stride": 2}], {"repeat": depth - 1, "blocks": [[block]]}]}
+        for dim, depth in zip(SIZES["hidden_sizes"], SIZES["depths"], strict=True)
+    ]
+    stem = {"kind": "conv", "size": 3, "stride": 2, "padding": 1, "channels": 8, "bias": False}
+    data = {
+        "name": "ours",
+        "input": {"kind": "image", "size": list(SIZE)},
+        "embed": [stem | {"norm": "batch_norm", "act": "relu"}],
+        "stages": stages,
+        "head": {"kind": "classifier", "norm": "none", "classes": SIZES["num_labels"]},
+    }
+    return transformers.RegNetForImageClassification(config), ours_of(data, folder, batch=2, dtype="float64")
 
 
 PAIRS = {
-    "basic": lambda: resnet({"kind": "basic"}, {}, layer_type="basic"),
-    "bottleneck": lambda: resnet({"kind": "bottleneck"}, {}, layer_type="bottleneck"),
-    "bottleneck v1": lambda: resnet(
-        {"kind": "bottleneck"}, {"stride_on": "1x1"}, layer_type="bottleneck", downsample_in_bottleneck=True
-    ),
-    "RegNetX": lambda: regnet("x"),
-    "RegNetY": lambda: regnet("y"),
+    "basic": partial(resnet, layer_type="basic"),
+    "bottleneck": partial(resnet, layer_type="bottleneck"),
+    "bottleneck v1": partial(resnet, layer_type="bottleneck", downsample_in_bottleneck=True),
+    "RegNetX": partial(regnet, layer="x"),
+    "RegNetY": partial(regnet, layer="y"),
 }
 
 
@@ -93,8 +85,7 @@ def our_leaf(leaf: str) -> str:
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_small_network_is_theirs(pair, tmp_path):
     torch.manual_seed(0)
-    data, theirs = PAIRS[pair]()
-    ours = ours_of(data, tmp_path, batch=2, dtype="float64")
+    theirs, ours = PAIRS[pair](tmp_path)
     theirs = theirs.double().eval().requires_grad_(requires_grad=False)
     for name, weight in theirs.state_dict().items():  # running statistics that are not those of a fresh norm, too
         if weight.is_floating_point():

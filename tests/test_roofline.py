@@ -6,6 +6,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 
 from calibrated import keep_calibration
 from helpers import PLAIN, stdout_of, table_of, xf
@@ -202,8 +203,6 @@ def test_points_and_roofs_stand_where_their_numbers_say():
 
 
 def test_a_kind_has_its_colour_and_its_marker():
-    from matplotlib.colors import to_hex
-
     of = marks(drawn().axes[0])
     kinds = {"per-token": "Projection, per-token", "local": "Scores, local", "global": "Scores, global"}
     assert {kind: to_hex(of[gid].get_edgecolor()[0]) for kind, gid in kinds.items()} == {

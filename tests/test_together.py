@@ -7,36 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import CASES
 from specs import architecture_of
 from strategies import place_for
+from test_orders import EXAMPLES, stands
 from xfcost.counting.forward import keep_rows_of
 from xfcost.formulas.component import Component
 from xfcost.formulas.several import DiffersError, Several, several
-from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.execution import Mode
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.kept import Kept
 from xfcost.program.residual import kept_rows
 from xfcost.program.together import keep_rows
 from xfcost.spec.load import preset_names
 
-EXAMPLES = [*(component for case in CASES.values() for component in case.examples), Mlp()]
 # Kinds that run size by size, some with some options: they need plain numbers, as for a root, or hold a list.
 PLAIN = frozenset({"Blockwise", "Deformable", "Hyena", "Lsh", "Routing", "SpatialReduction", "Synthesizer"})
 
 
 @pytest.mark.parametrize("component", EXAMPLES, ids=str)
 def test_rows_of_several_sizes_in_one_run_are_those_of_each(component: Component) -> None:
-    case = CASES.get(type(component))  # type: ignore[call-overload]
     kept = 0
-    for grid in case.grids if case else [Grid((2, 3))]:
+    for grid, fused in stands(component):
         for decodes in (False, True):
             sizes = [grid._replace(sides=tuple(side * more for side in grid.sides)) for more in range(1, 8)]
             kept_rows.cache_clear()
             try:
-                keep_rows(component, [place_for(component, one) for one in sizes], None, decodes=decodes)
+                keep_rows(component, [place_for(component, one, fused=fused) for one in sizes], None, decodes=decodes)
             except ComponentError:
                 continue
             for arguments, rows in kept_rows.answers.items():

@@ -104,20 +104,16 @@ def test_one_device_holds_all_parameters_and_activations_of_a_model(name):
 
 @pytest.mark.parametrize("name", SOME)
 def test_pipeline_stages_hold_all_blocks_and_layers_once(name):
-    blocks = sum(stage["blocks"] for stage in xfcost.analyze(name, **XL).metadata.stages)
-    if blocks % 2:
+    ledger = xfcost.analyze(name, **XL)
+    if sum(stage["blocks"] for stage in ledger.metadata.stages) % 2:
         with pytest.raises(UsageError):
             planned(name, pipeline=2)
         return
     first, *second = _stages(2, name)
-    total, tables = xfcost.analyze(name, **XL).training.step.params_bytes, _tables(name)
+    total, tables = ledger.training.step.params_bytes, ledger.total("params", lambda row: row.component == "shared")
     held = first.parameters + sum(memory.parameters for memory in second)
     # of stages that hold the same the first is shown; a table that both halves use is held twice
-    assert held in (total, total + tables) if second else 2 * held in (total, total + tables)
-
-
-def _tables(name: str) -> int:
-    return 2 * sum(row.params for row in xfcost.analyze(name, **XL).rows if row.component == "shared")
+    assert (held if second else 2 * held) in (total, total + 2 * tables)
 
 
 def _kept(where=None, spec="gpt3-xl", **options) -> int:

@@ -63,9 +63,10 @@ def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("length", [1, 2, 11, 16])
 def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) -> None:
-    theirs = hf.theirs_gpt2(
-        vocab_size=29, n_positions=16, n_embd=12, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=0, use_cache=False
-    )
+    theirs = hf.theirs_of(
+        "GPT2LMHeadModel", vocab_size=29, n_positions=16, n_embd=12, n_layer=2, n_head=3, bos_token_id=0,
+        eos_token_id=0, use_cache=False,
+    )  # fmt: skip
     ours = hf.imported(theirs, tmp_path, tokens=(length,), attention=attention)
     hf.compare(theirs, ours, copied_gpt2, tolerance=1e-10)
 

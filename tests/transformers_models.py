@@ -68,10 +68,6 @@ def theirs_of(name: str, **settings: Any) -> nn.Module:
     return model(config).eval().requires_grad_(requires_grad=False)
 
 
-def theirs_gpt2(**settings: Any) -> nn.Module:
-    return theirs_of("GPT2LMHeadModel", **settings)
-
-
 def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
     architecture = placed(data, folder, **run)
     return architecture, build(architecture, "cpu")

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, IN_CHUNKS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import HEADS, IN_CHUNKS, SEQUENCES, Letters, MechanismCase, Rows, any_of, ceil_div, doubled, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
@@ -107,7 +107,7 @@ FULL = MechanismCase(
         bias=st.none() | st.builds(Buckets, count=st.integers(4, 40), distance=st.integers(40, 300)),
     )
     | st.builds(Full, heads=HEADS, position=st.sampled_from(["none", "rope"]), talking_heads=st.just(value=True)),
-    symbolic=PLAIN,
+    symbolic=len(PLAIN),
 )
 
 
@@ -143,21 +143,19 @@ MLA = MechanismCase(
 )
 
 
-CROSS_EXAMPLES = (
-    Cross(heads=2),
-    Cross(heads=3, head_dim=4, projection_bias=False),
-    Cross(heads=2, head_dim=5, projection_bias=False, scaled=False),
-    Cross(heads=3, value_dim=5),
-    Cross(heads=2, head_dim=4, value_dim=1, projection_bias=False),
-)
-
 CROSS = MechanismCase(
     letters=lambda component, place: _value_width(component, place) | {"d'": place.memory_dim},
     flags={"heads": "all but q scale"},
     cached=((Cross(heads=2, head_dim=4, value_dim=1), 0, 7 * 2 * (4 + 1)),),
-    examples=CROSS_EXAMPLES,
+    examples=(
+        Cross(heads=2),
+        Cross(heads=3, head_dim=4, projection_bias=False),
+        Cross(heads=2, head_dim=5, projection_bias=False, scaled=False),
+        Cross(heads=3, value_dim=5),
+        Cross(heads=2, head_dim=4, value_dim=1, projection_bias=False),
+    ),
     memory=True,
-    symbolic=CROSS_EXAMPLES,
+    symbolic=5,
 )
 
 
@@ -233,12 +231,6 @@ FUNNEL = MechanismCase(
 )
 
 
-INDUCING_EXAMPLES = (
-    Inducing(heads=2, points=3),
-    Inducing(heads=3, points=1, norm="none", output_projection=False),
-    Inducing(heads=1, points=4, induce="attention", head_dim=5, projection_bias=False),
-)
-
 INDUCING = MechanismCase(
     letters=lambda component, place: {"k": component.points},
     flags={
@@ -246,13 +238,17 @@ INDUCING = MechanismCase(
         "points": "all but ^out ^q ^scale induced_kv",
         "induce": "act add norm rff",
     },
-    examples=INDUCING_EXAMPLES,
-    symbolic=INDUCING_EXAMPLES,
+    examples=(
+        Inducing(heads=2, points=3),
+        Inducing(heads=3, points=1, norm="none", output_projection=False),
+        Inducing(heads=1, points=4, induce="attention", head_dim=5, projection_bias=False),
+    ),
+    symbolic=3,
 )
 
 
 COMPRESSED = MechanismCase(
-    rows=Rows(grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,)))),
+    rows=Rows(grids=lambda component: doubled(6 * component.compression)),
     letters=lambda component, place: {
         "M": ceil_div(place.grid.total, component.compression),
         "κ": component.kernel or component.compression,
@@ -274,7 +270,7 @@ COMPRESSED = MechanismCase(
         Compressed(heads=2, compression=2, function="mean"),
         Compressed(heads=1, head_dim=16, function="max", kernel=4, causal=True),
     ),
-    growth=lambda component: (Grid((2 * component.compression,)), Grid((4 * component.compression,))),
+    growth=lambda component: doubled(2 * component.compression),
     # One token, two, a prime, whole blocks and not, a class token and a grid's tokens in raster order.
     grids=(*(Grid((n,)) for n in (1, 2, 5, 12)), Grid((2, 3), 1)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=2).map(tuple),
@@ -320,23 +316,13 @@ NYSTROM = MechanismCase(
         Nystrom(heads=3, landmarks=2, conv=None, iterations=2),
         Nystrom(heads=1, head_dim=5, landmarks=5, conv=7, projection_bias=False),
     ),
-    growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
+    growth=lambda component: doubled(2 * component.landmarks),
     grids=SEQUENCES,
 )
 
 
-KERNEL_EXAMPLES = (
-    Kernel(heads=2),
-    Kernel(heads=3, features=RandomFeatures(count=4)),
-    Kernel(heads=2, causal=True, chunk=4),
-    Kernel(heads=1, head_dim=3, causal=True, form="parallel", features=RandomFeatures(count=4, function="relu")),
-    Kernel(heads=2, causal=True, form="chunked", chunk=3, features=RandomFeatures(count=7)),
-    Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=5), projection_bias=False),
-)
-
-
 KERNEL = MechanismCase(
-    rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
+    rows=Rows(grids=lambda component: doubled(12)),
     letters=lambda component, place: _kernel(component, place) | {"b": component.chunk or 0},
     flags={
         "heads": "add features join key_sum local_scores normaliser prefix_sum read state",
@@ -351,7 +337,14 @@ KERNEL = MechanismCase(
         (Kernel(heads=2, causal=True, features=RandomFeatures(count=7)), 0, 2 * (7 * 3 + 7)),
     ),
     followed_otherwise=lambda component: {"read", "normaliser"},
-    examples=KERNEL_EXAMPLES,
+    examples=(
+        Kernel(heads=2),
+        Kernel(heads=3, features=RandomFeatures(count=4)),
+        Kernel(heads=2, causal=True, chunk=4),
+        Kernel(heads=1, head_dim=3, causal=True, form="parallel", features=RandomFeatures(count=4, function="relu")),
+        Kernel(heads=2, causal=True, form="chunked", chunk=3, features=RandomFeatures(count=7)),
+        Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=5), projection_bias=False),
+    ),
     components=any_of(
         Kernel,
         features=st.just(EluPlusOne())
@@ -360,7 +353,7 @@ KERNEL = MechanismCase(
     growth=IN_CHUNKS["growth"],
     grids=SEQUENCES,
     fused=False,
-    symbolic=KERNEL_EXAMPLES[:2],
+    symbolic=2,
 )
 
 
@@ -381,9 +374,7 @@ SYNTHESIZER = MechanismCase(
         Synthesizer(heads=2, form="factorized_random", rank=3),
     ),
     # Squares, whose root divides them.
-    growth=lambda component: (
-        (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))
-    ),
+    growth=lambda component: (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else doubled(6),
     # 24 before 13: of a prime number of tokens both factors' orders are one.
     grids=tuple(Grid((n,)) for n in (1, 2, 5, 8, 24, 13)),
     fused=False,

@@ -58,6 +58,11 @@ def kernel_of_grid(component: Any, place: Place) -> Letters:
     return letters
 
 
+def doubled(*sides: int) -> tuple[Grid, Grid]:
+    """A grid, and one whose first side is twice as long."""
+    return Grid(sides), Grid((2 * sides[0], *sides[1:]))
+
+
 def strided(component: Any, place: Place) -> int:
     """How many tokens leave."""
     return prod(ceil_div(side, component.stride) for side in place.grid.sides)
@@ -135,10 +140,8 @@ class Rows(NamedTuple):
 
 # Sequences in chunks of `chunk` tokens, at a width that is the length of no chunk.
 IN_CHUNKS: dict[str, Any] = ON_SEQUENCES | {
-    "rows": Rows(
-        dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
-    ),
-    "growth": lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
+    "rows": Rows(dim=36, grids=lambda component: doubled(3 * (component.chunk or 4))),
+    "growth": lambda component: doubled(component.chunk or 6),
 }
 
 
@@ -170,7 +173,7 @@ class MechanismCase(NamedTuple):
     """Where it has a decode step: an example, the numbers that a token adds to its cache, and those of a fixed size."""
     followed_otherwise: Callable[[Any], set[str]] = lambda component: set()
     """Rows of a decode step that a run which is followed shows otherwise."""
-    growth: Callable[[Any], tuple[Grid, Grid]] = lambda component: (Grid((6,)), Grid((12,)))
+    growth: Callable[[Any], tuple[Grid, Grid]] = lambda component: doubled(6)
     """Two grids on which nothing is padded or clipped, the second with one side (or all) doubled."""
     grids: tuple[Grid, ...] = (*GRIDS, *GRIDS_WITH_EXTRA)
     """Where the contract is tried, awkward ones among them; all the examples must be able to stand there."""
@@ -182,8 +185,8 @@ class MechanismCase(NamedTuple):
     """Does it read another stream, or can it?"""
     image: bool = False
     """Does it want a 2-D grid in a whole spec?"""
-    symbolic: tuple[Mixer, ...] = ()
-    """Examples whose torch_module keeps symbolic shapes: torch's counter then gives the closed form in N."""
+    symbolic: int = 0
+    """So many of the first examples keep symbolic shapes as modules: torch's counter then gives their form in N."""
     length: int = 5
     """Tokens of the whole spec around it."""
     class_token: bool = False

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, whole
+from cases.base import SEQUENCES, Frozen, Letters, MechanismCase, Rows, any_of, ceil_div, doubled, whole
 from references.chosen import Readings, everything, readings
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
@@ -102,11 +102,6 @@ def read_by_token(heads: list[Readings], tokens: int) -> tuple[frozenset[int], .
     return tuple(found)
 
 
-def lsh_growth(component: Lsh) -> tuple[Grid, Grid]:
-    """Long enough that in both some token reads as many as it can: none twice, in no round and no head."""
-    return Grid((32 * component.bucket,)), Grid((64 * component.bucket,))
-
-
 EVEN = st.integers(1, 20).map(lambda half: 2 * half)
 
 LSH = MechanismCase(
@@ -128,7 +123,8 @@ LSH = MechanismCase(
         Lsh(heads=3, rounds=1, bucket=3, buckets=6),
     ),
     components=any_of(Lsh, buckets=st.none() | EVEN | st.lists(EVEN, min_size=2, max_size=4)),
-    growth=lsh_growth,
+    # long enough that in both some token reads as many as it can: none twice, in no round and no head
+    growth=lambda component: doubled(32 * component.bucket),
     grids=SEQUENCES,
     frozen=lsh_frozen,
     fused=False,
@@ -206,12 +202,6 @@ def what_is_read(module: nn.Module, tokens: int, members: list[Members]) -> tupl
     return tuple(map(frozenset, read)), most + (1 if component.local_heads else 0)
 
 
-def routing_growth(component: Routing) -> tuple[Grid, Grid]:
-    """Whole clusters and blocks; √N has to grow with N, too."""
-    n = 16 if component.window is None else 16 * component.window
-    return Grid((n,)), Grid((2 * n,))
-
-
 ROUTING = MechanismCase(
     rows=Rows(own_parts=frozenset(("average",))),
     letters=_routing,
@@ -234,7 +224,8 @@ ROUTING = MechanismCase(
         Routing(heads=2, head_dim=2, window=6, local_heads=1, local_window=2, causal="approximate", shared_qk=True),
         Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
     ),
-    growth=routing_growth,
+    # whole clusters and blocks; √N has to grow with N, too
+    growth=lambda component: doubled(16 * (component.window or 1)),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
     frozen=routing_frozen,
 )
@@ -265,7 +256,7 @@ SINKHORN = MechanismCase(
         Sinkhorn(heads=2, head_dim=4, block=4, causal=True),
         Sinkhorn(heads=1, block=2, iterations=1, sortcut=2),
     ),
-    growth=lambda component: (Grid((4 * component.block,)), Grid((8 * component.block,))),
+    growth=lambda component: doubled(4 * component.block),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((3, 4)), Grid((13,)), Grid((7,), 1)),
 )
 
@@ -327,7 +318,7 @@ DEFORMABLE = MechanismCase(
         Deformable(heads=2, head_dim=2, points=4),
     ),
     components=any_of(Deformable, on=Grid((3, 5))),
-    growth=lambda component: (Grid((8, 10)), Grid((16, 10))),
+    growth=lambda component: doubled(8, 10),
     grids=(
         *(Grid(sides) for sides in [(1, 1), (1, 4), (3, 5), (5, 3), (7, 9)]),
         several((4, 5), (2, 3)),

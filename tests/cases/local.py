@@ -17,6 +17,7 @@ from cases.base import (
     Rows,
     any_of,
     ceil_div,
+    doubled,
     kernel_of_grid,
     local_relation,
     whole,
@@ -126,7 +127,7 @@ WINDOW = MechanismCase(
         Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
         Window(heads=2, size=3, score="cosine", bias="none"),
     ),
-    growth=lambda component: (Grid((2 * component.size, component.size)), Grid((4 * component.size, component.size))),
+    growth=lambda component: doubled(2 * component.size, component.size),
     grids=(*GRIDS, VOLUME),
     image=True,
 )
@@ -174,7 +175,7 @@ POOLING = MechanismCase(
         Pooling(heads=2, q_size=3, kv_stride=2, function="mean", bias="decomposed"),
     ),
     components=any_of(Pooling, **POOLS),
-    growth=lambda component: (Grid((8, 4)), Grid((16, 4))),
+    growth=lambda component: doubled(8, 4),
     grids=(*GRIDS_FEW, *GRIDS_WITH_EXTRA, SMALL_VOLUME),
     image=True,
     dim=POOLING_WIDE,
@@ -200,10 +201,7 @@ WINDOW_POOLING = MechanismCase(
         WindowPooling(heads=2, window=3, q_size=1, function="mean"),
     ),
     components=any_of(WindowPooling, **POOLS, window=st.sampled_from([4, 8, 12])),
-    growth=lambda component: (
-        Grid((3 * component.window, component.window)),
-        Grid((6 * component.window, component.window)),
-    ),
+    growth=lambda component: doubled(3 * component.window, component.window),
     grids=(*GRIDS_FEW, SMALL_VOLUME),
     image=True,
     dim=24,
@@ -211,9 +209,10 @@ WINDOW_POOLING = MechanismCase(
 
 
 # Smaller than the windows, of one position, one row, odd sides through strides.
-SMALL_GRIDS: tuple[Grid, ...] = (
-    *(Grid(sides) for sides in [(1,), (5,), (1, 1), (2, 2), (1, 7), (3, 5), (4, 5), (2, 1, 3)]),
-)
+ON_SMALL: dict[str, Any] = {
+    "grids": tuple(Grid(sides) for sides in [(1,), (5,), (1, 1), (2, 2), (1, 7), (3, 5), (4, 5), (2, 1, 3)]),
+    "growth": lambda component: doubled(10, 6), "image": True,
+}  # fmt: skip
 
 
 LOCAL_ATTENTION = MechanismCase(
@@ -227,9 +226,7 @@ LOCAL_ATTENTION = MechanismCase(
         LocalAttention(heads=3, size=5, position="none"),
         LocalAttention(heads=1, size=3, stride=2),
     ),
-    growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
-    grids=SMALL_GRIDS,
-    image=True,
+    **ON_SMALL,
     dim=12,
 )
 
@@ -244,19 +241,12 @@ LOCAL_RELATION = MechanismCase(
         LocalRelation(size=3, share=8, stride=2),
         LocalRelation(size=3, share=1),
     ),
-    growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
-    grids=SMALL_GRIDS,
-    image=True,
+    **ON_SMALL,
     fused=False,
 )
 
 
 WINDOWS = st.integers(1, 20).map(lambda side: 2 * side)
-
-
-def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
-    whole = component.window * component.dilation
-    return Grid((2 * whole,)), Grid((4 * whole,))
 
 
 SLIDING = MechanismCase(
@@ -291,7 +281,7 @@ SLIDING = MechanismCase(
     ),
     components=any_of(Sliding, window=WINDOWS, global_tokens=st.integers(0, 3))
     | any_of(Sliding, window=WINDOWS, global_tokens=st.just(0), causal=st.just(value=True)),
-    growth=whole_windows,
+    growth=lambda component: doubled(2 * component.window * component.dilation),
     grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
     # three global tokens need as many
     sides=st.lists(st.integers(2, 12), min_size=2, max_size=3).map(tuple),
@@ -302,7 +292,7 @@ SLIDING = MechanismCase(
 def blockwise_growth(component: Blockwise) -> tuple[Grid, Grid]:
     """Whole blocks, three along each side at least, so that the one in the middle has all its memory."""
     rows, columns = component.block if isinstance(component.block, list) else (1, component.block)
-    return Grid((4 * rows, 4 * columns)), Grid((8 * rows, 4 * columns))
+    return doubled(4 * rows, 4 * columns)
 
 
 BLOCKWISE = MechanismCase(
@@ -361,12 +351,6 @@ def drawn(component: BlockSparse, place: Place) -> dict[str, Any]:
     }
 
 
-def enough(component: BlockSparse) -> tuple[Grid, Grid]:
-    """Twice as many whole blocks as full attention takes, and four times."""
-    tokens = 2 * (6 + 2 * component.random_blocks) * component.block
-    return Grid((tokens,)), Grid((2 * tokens,))
-
-
 BLOCK_SPARSE = MechanismCase(
     letters=lambda component, place: {
         "b": component.block,
@@ -386,7 +370,8 @@ BLOCK_SPARSE = MechanismCase(
         BlockSparse(heads=1, block=3, random_blocks=0, head_dim=5, projection_bias=False),
         BlockSparse(heads=3, block=1, random_blocks=3, seed=7),
     ),
-    growth=enough,
+    # twice as many whole blocks as full attention takes, and four times
+    growth=lambda component: doubled(2 * (6 + 2 * component.random_blocks) * component.block),
     drawn=drawn,
     # full attention up to 14, 15 and 11 tokens; 17 and 25 leave blocks of 2 and 3 unfilled
     grids=(*(Grid((n,)) for n in (1, 5, 14, 15, 16, 17, 25)), Grid((3, 6), 1), Grid((5, 6))),
@@ -446,7 +431,7 @@ SPARSE = MechanismCase(
         Sparse(heads=2, pattern="strided", stride=3, integration="long", causal=True),
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, integration="long"),
     ),
-    growth=lambda component: (Grid((6 * component.stride,)), Grid((12 * component.stride,))),
+    growth=lambda component: doubled(6 * component.stride),
     grids=tuple(Grid((n,)) for n in (1, 4, 5, 12, 23)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=1).map(tuple),
     length=8,
@@ -461,7 +446,7 @@ POOLED_GRIDS: tuple[Grid, ...] = (
     VOLUME,
 )
 ON_POOLS: dict[str, Any] = {
-    "grids": POOLED_GRIDS, "growth": lambda component: (Grid((6, 4)), Grid((12, 4))), "image": True, "dim": 96,
+    "grids": POOLED_GRIDS, "growth": lambda component: doubled(6, 4), "image": True, "dim": 96,
     "sides": st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
 }  # fmt: skip
 
@@ -505,18 +490,12 @@ UNFOLDED = MechanismCase(
     letters=lambda component, place: {"r": len(place.grid.sides), "P": component.patch},
     examples=(Unfolded(heads=2), Unfolded(heads=3, patch=1), Unfolded(heads=1, head_dim=4, projection_bias=False)),
     components=any_of(Unfolded, on=Grid((6, 6)), patch=_PARTS),
-    growth=lambda component: (Grid((4, 2)), Grid((8, 2))),
+    growth=lambda component: doubled(4, 2),
     # One patch, a row and a column of them, oblong both ways, a sequence, a volume: patches must tile the grid.
     grids=tuple(Grid(sides) for sides in [(2,), (10,), (2, 2), (2, 8), (6, 2), (6, 10), (2, 4, 6)]),
     sides=st.lists(st.integers(1, 3).map(lambda patches: 6 * patches), min_size=1, max_size=3).map(tuple),
     image=True,
 )
-
-
-def spatial_reduction_growth(component: SpatialReduction) -> tuple[Grid, Grid]:
-    """Whole patches, or windows of one length."""
-    side = 2 * component.reduction * (component.pooled or 1)
-    return Grid((side,)), Grid((2 * side,))
 
 
 SPATIAL_REDUCTION = MechanismCase(
@@ -540,7 +519,8 @@ SPATIAL_REDUCTION = MechanismCase(
         SpatialReduction(heads=2, pooled=2),
         SpatialReduction(heads=2, pooled=7),
     ),
-    growth=spatial_reduction_growth,
+    # whole patches, or windows of one length
+    growth=lambda component: doubled(2 * component.reduction * (component.pooled or 1)),
     # One patch, patches of 2 and of 3 that leave a rest along one side or both, fewer tokens than pooled ones.
     grids=tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)]),
     sides=st.lists(st.integers(4, 12), min_size=1, max_size=2).map(tuple),

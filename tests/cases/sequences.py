@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from cases.base import IN_CHUNKS, ON_SEQUENCES, Letters, MechanismCase, Rows, Theirs, any_of, ceil_div, whole
+from cases.base import IN_CHUNKS, ON_SEQUENCES, Letters, MechanismCase, Rows, Theirs, any_of, ceil_div, doubled, whole
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gated_delta import GatedDelta
@@ -58,7 +58,7 @@ def recurrent_case(component: type[Recurrent], examples: tuple[Recurrent, ...], 
         # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
         grids=(*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1)),
         # few: where shapes are all that counts the steps are walked all the same
-        growth=lambda component: (Grid((2,)), Grid((4,))),
+        growth=lambda component: doubled(2),
         fused=False,
         memory=True,
         # its input map alone is per token; the state's is the recurrence
@@ -145,7 +145,7 @@ GRU = recurrent_case(
 
 
 HYENA = MechanismCase(
-    rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
+    rows=Rows(grids=lambda component: doubled(12)),
     letters=lambda component, place: {
         "o": component.order,
         "W": component.conv,
@@ -167,7 +167,7 @@ HYENA = MechanismCase(
         Hyena(order=4, conv=9, features=9, filter_hidden=5, filter_layers=3),
     ),
     **ON_SEQUENCES,
-    growth=lambda component: (Grid((4,)), Grid((8,))),
+    growth=lambda component: doubled(4),
     channels_first=lambda leaf: leaf == "short_conv",
     rounding=1e-13,
 )
@@ -195,7 +195,7 @@ def theirs_mamba(component: Any, place: Place) -> Theirs:
 
 MAMBA = MechanismCase(
     theirs=theirs_mamba,
-    rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
+    rows=Rows(grids=lambda component: doubled(12)),
     letters=lambda component, place: {
         "E": component.expand,
         "S": component.state,
@@ -208,7 +208,7 @@ MAMBA = MechanismCase(
     followed_otherwise=lambda component: {"scan", "gate"} if component.conv > 1 else set(),
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
     **ON_SEQUENCES,
-    growth=lambda component: (Grid((2,)), Grid((4,))),
+    growth=lambda component: doubled(2),
     per_token=False,
     channels_first=lambda leaf: leaf == "conv",
 )
@@ -335,7 +335,7 @@ RETENTION = MechanismCase(
 
 
 COMMON = ON_SEQUENCES | {
-    "growth": lambda component: (Grid((4,)), Grid((8,))),
+    "growth": lambda component: doubled(4),
     "per_token": False,
     # wide: a square behind a ReLU may be off in many channels
     "dim": 12,

@@ -9,13 +9,14 @@ from cases.base import (
     DIM,
     GRIDS,
     GRIDS_WITH_EXTRA,
-    SEQUENCES,
+    ON_SEQUENCES,
     VOLUME,
     Letters,
     MechanismCase,
     Rows,
     any_of,
     ceil_div,
+    doubled,
     hidden_units,
     kernel_of_grid,
     of_hidden,
@@ -23,7 +24,7 @@ from cases.base import (
 )
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, ConvolutionMixer, DepthwiseConv
+from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, DepthwiseConv
 from xfcost.mechanisms.fourier_mixing import FourierMixing
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg
@@ -44,11 +45,8 @@ def _bottleneck(component: Any, place: Place) -> Letters:
     }
 
 
-def conv_growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
-    """Longer than the farthest tap."""
-    side = 2 * component.size * component.dilation
-    return Grid((side,)), Grid((2 * side,))
-
+# Longer than the farthest tap.
+PAST_TAPS = ON_SEQUENCES | {"growth": lambda component: doubled(2 * component.size * component.dilation)}
 
 CONV = MechanismCase(
     letters=lambda component, place: (
@@ -70,11 +68,7 @@ CONV = MechanismCase(
         Conv(size=4, dilation=2, causal=True),
         Conv(size=2, causal=True, form="separable", bias=False),
     ),
-    growth=conv_growth,
-    # other grids: tests/test_convolutional.py
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
-    fused=False,
+    **PAST_TAPS,  # other grids: tests/test_convolutional.py
     per_token=False,
     channels_first=lambda leaf: leaf in {"conv", "depthwise", "pad"},
 )
@@ -85,7 +79,7 @@ CONV_BLOCK_WIDE = 24
 # One token, one row, grids smaller than a kernel, odd ones under a stride, a volume.
 AWKWARD = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 1), (1, 4), (7, 9), (8, 6), (2, 3, 4)])
 ON_AWKWARD: dict[str, Any] = {
-    "grids": AWKWARD, "growth": lambda component: (Grid((12, 2)), Grid((24, 2))), "fused": False, "image": True,
+    "grids": AWKWARD, "growth": lambda component: doubled(12, 2), "fused": False, "image": True,
 }  # fmt: skip
 
 
@@ -154,12 +148,9 @@ VGG = MechanismCase(
     flags={"convs": "all but act1 conv1 norm1 pool", "norm": "norm1 norm2 norm3"},
     examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),
     # Two tokens, odd sides, whose last position goes into no maximum, oblong ones, a volume.
-    grids=tuple(Grid(sides) for sides in [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]),
+    **ON_AWKWARD | {"grids": tuple(map(Grid, [(2,), (5,), (2, 2), (2, 5), (7, 9), (8, 6), (2, 3, 4)]))},
     sides=st.lists(st.integers(2, 12), min_size=1, max_size=3).map(tuple),
-    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
-    fused=False,
     per_token=False,
-    image=True,
     dim=CONV_BLOCK_WIDE,
     # as wide as it came in, or wider
     out_dim=lambda component: CONV_BLOCK_WIDE if component.norm == "none" else 2 * CONV_BLOCK_WIDE,
@@ -204,7 +195,7 @@ INVERTED_RESIDUAL = MechanismCase(
 
 ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
 OF_A_KERNEL: dict[str, Any] = {
-    "growth": lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
+    "growth": lambda component: doubled(component.size, component.size),
     "grids": (*GRIDS, VOLUME), "fused": False, "image": True,
 }  # fmt: skip
 
@@ -237,11 +228,9 @@ CONV_MODULE = MechanismCase(
     letters=kernel_of_grid,
     flags={"size": "depthwise"},
     examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
+    **ON_SEQUENCES,
     # Large enough for a whole kernel inside.
-    growth=lambda component: (Grid((2 * component.size,)), Grid((4 * component.size,))),
-    fused=False,
+    growth=lambda component: doubled(2 * component.size),
 )
 
 
@@ -276,10 +265,7 @@ BYTENET = MechanismCase(
     flags={"size": "conv pad", "causal": "pad"},
     cached=((ByteNet(size=3, dilation=4, causal=True), 0, 2 * 4 * 12),),
     examples=(ByteNet(), ByteNet(size=3, dilation=4, causal=True), ByteNet(size=5, dilation=2), ByteNet(size=1)),
-    growth=conv_growth,
-    grids=SEQUENCES,
-    sides=st.integers(1, 60).map(lambda n: (n,)),
-    fused=False,
+    **PAST_TAPS,
     # a ReLU first: few channels may all be off
     dim=24,
     per_token=True,
