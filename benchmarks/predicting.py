@@ -34,10 +34,10 @@ from xfcost.counting.forward import count
 from xfcost.ledger.calibration import Calibration, same_pace
 from xfcost.ledger.errors import DeviceError, XfcostError
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.questions.calibrate.answer import predictors
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
+from xfcost.systems.predictions import predictors
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.shortage import tightest, within_torch

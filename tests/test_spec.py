@@ -52,6 +52,8 @@ class TestReader:
     def test_half_a_character_is_refused(self):
         with pytest.raises(SpecError, match="expected UTF-8 text"):
             read_value("\udcff")
+        with pytest.raises((SpecError, UsageError), match="unknown key"):
+            load("vit", ("a\udcff=1",))
 
     def test_keys_are_words_whatever_they_look_like(self):
         assert read("1: a\nno: b\n~: c\n", "x")[0] == {"1": "a", "no": "b", "~": "c"}

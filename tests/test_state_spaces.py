@@ -21,9 +21,10 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
-from xfcost.mechanisms.retention import Retention
+from xfcost.mechanisms.retention import Retention, RwkvTime
 from xfcost.program.residual import component_rows
 from xfcost.torch_models.program import ProgramModule
+from xfcost.torch_models.running.surroundings import default_dtype
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.shared.fixed_numbers import orthogonal_features
 from xfcost.torch_models.tracing.trace import trace
@@ -119,6 +120,9 @@ def test_it_runs_in_half_precision() -> None:
     answer = module(torch.randn(2, 6, 8, dtype=torch.bfloat16))
     assert answer.dtype == torch.bfloat16
     assert bool(answer.isfinite().all())
+    with default_dtype(torch.float16):  # before the first token a state begins with a number below those of float16
+        step = ProgramModule(RwkvTime(), spot(6), cache_batch=2).requires_grad_(requires_grad=False)
+        assert bool(step(torch.randn(2, 1, 8)).isfinite().all())
 
 
 # Kernel attention ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod, sqrt
+from math import pi, prod, sqrt
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -370,8 +370,7 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
 
 def sinusoids(position: Any, column: Any, *, width: int) -> Any:
     """sin and cos of pos/10000^(2i/d) in even and odd columns (Vaswani et al. 2017, §3.5)."""
-    angle, odd = position / 10000 ** (column // 2 * 2 / width), column % 2
-    return angle.sin() * (1 - odd) + angle.cos() * odd
+    return (position / 10000 ** (column // 2 * 2 / width) + column % 2 * (pi / 2)).sin()
 
 
 def looked_up(t: Functions, numbers: Tensor, table: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ B batch, N queries, M keys, T encodings, D width, I the width of H heads of K.
 
 from __future__ import annotations
 
+from math import pi
 from typing import Any
 
 from xfcost.formulas.arithmetic import ceil_div, greater
@@ -44,8 +45,7 @@ def position_scores(  # noqa: PLR0913 - what the formula is made of
 def sinusoids(_: Any, row: Any, column: Any, *, first: int, width: int, spacing: int = 1) -> Any:
     """Of the distances first, first - spacing, …: (1, T, D), sines before cosines (Dai et al. 2019, §3.3)."""
     half = ceil_div(width, 2)
-    angle, cosines = (first - spacing * row) / 10000 ** (column % half * 2 / width), column // half
-    return angle.sin() * (1 - cosines) + angle.cos() * cosines
+    return ((first - spacing * row) / 10000 ** (column % half * 2 / width) + column // half * (pi / 2)).sin()
 
 
 def with_vector(t: Operations, name: str, q: Tensor, share: str | None = None, *, row: int = 0) -> Tensor:

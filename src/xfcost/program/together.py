@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from xfcost.formulas.component import Component, Grid, Joining, Operation, Place
+from xfcost.formulas.component import Component, ComponentError, Grid, Joining, Operation, Place
 from xfcost.formulas.several import DiffersError, Several, several
 from xfcost.program.residual import kept_rows, rows_of
 
@@ -33,7 +33,7 @@ def keep_rows(component: Component, places: Sequence[Place], residual: Joining |
         for answer in (True, False):
             alike = [place for place, one in zip(places, error.answers, strict=True) if one == answer]
             keep_rows(component, alike, residual, decodes=decodes)
-    except (ArithmeticError, AttributeError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, ComponentError, LookupError, TypeError, ValueError):
         return
 
 

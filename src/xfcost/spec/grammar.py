@@ -24,6 +24,7 @@ from xfcost.formulas.component import (
     Width,
 )
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.ledger.errors import printable
 from xfcost.ledger.grid import Grid, maps_grid
 from xfcost.mechanisms import MECHANISMS
 
@@ -74,6 +75,8 @@ def converted(value: Any, hint: type[T]) -> T:
         if not isinstance(error.__cause__, _ComponentError):
             raise
         joined = _joined(str(error.__cause__), str(error))
+    except UnicodeEncodeError as error:
+        joined = f"{printable(error.object)}: a key that is no text"
     raise msgspec.ValidationError(joined)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,9 +27,6 @@ from xfcost.ledger.units import TF32
 from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run, cache_of, weights_of
-
-if TYPE_CHECKING:
-    pass
 
 # The modes of the file that another one is made of.
 _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}

@@ -217,11 +217,13 @@ def _worked(worked: Worked, shape: tuple[Any, ...]) -> Tensor:
     if isinstance(worked.function, str):
         found: Tensor = named(worked.function)(**worked.options)
         return found.to(torch.empty(0).device)
-    axes = (torch.arange(size, dtype=torch.float64) for size in shape)
-    at = (each.view(-1, *[1] * (len(shape) - 1 - axis)) for axis, each in enumerate(axes))
-    type_ = torch.get_default_dtype() if worked.type == "model" else getattr(torch, worked.type)
-    numbers: Tensor = worked.function(*at, **worked.options).to(type_)
-    return numbers.expand(shape).contiguous()
+    device, type_ = torch.empty(0).device, torch.get_default_dtype()
+    with torch.device("meta" if device.type == "meta" else "cpu"):  # some devices have no float64
+        axes = (torch.arange(size, dtype=torch.float64) for size in shape)
+        at = (each.view(-1, *[1] * (len(shape) - 1 - axis)) for axis, each in enumerate(axes))
+        numbers: Tensor = worked.function(*at, **worked.options)
+    made = numbers.to(type_ if worked.type == "model" else getattr(torch, worked.type))
+    return made.expand(shape).contiguous().to(device)
 
 
 _ACTIVATIONS: Final[dict[str, Callable[[], nn.Module]]] = {

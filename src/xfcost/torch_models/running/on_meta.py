@@ -164,13 +164,18 @@ def attention(args: tuple[Any, ...], kwargs: dict[str, Any], differentiated: Cal
     """
     operands = attention_operands(args, kwargs)
     q, k, v, bias = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
-    own = 1 if operands.get("enable_gqa") else 2  # axes along which nothing is broadcast
-    alike = q.is_nested or q.shape[:own] == k.shape[:own] == v.shape[:own]
+    alike = q.is_nested or _are_alike(q, k, v, grouped=bool(operands.get("enable_gqa")))
     if not q.is_meta or q.ndim != _KERNEL_RANK or not alike:
         return F.scaled_dot_product_attention(*args, **kwargs)
     if bias is not None and bias.dtype == torch.bool:  # torch gives kernels zeros and -∞ in its place
         bias = torch.zeros_like(bias, dtype=q.dtype)
     return _Kernel.apply(q, k, v, bias, differentiated)
+
+
+def _are_alike(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> bool:
+    """Have they as many samples and, unless several heads share keys and values, as many heads?"""
+    own = 1 if grouped else 2
+    return q.ndim == k.ndim == v.ndim == _KERNEL_RANK and q.shape[:own] == k.shape[:own] == v.shape[:own]
 
 
 class _Kernel(Function):
@@ -211,7 +216,8 @@ def attention_on_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`scaled_dot_product_attention` with a gradient as the CPU runs it: in its kernel where that takes the tensors."""
     operands = attention_operands(args, kwargs)
     q, k, v, mask = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
-    if not q.is_meta or not _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0)):
+    alike = _are_alike(q, k, v, grouped=bool(operands.get("enable_gqa")))
+    if not q.is_meta or not alike or not _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0)):
         return F.scaled_dot_product_attention(*args, **kwargs)
     kernel = aten_operation("_scaled_dot_product_flash_attention_for_cpu")
     return kernel(q, k, v, 0.0, operands.get("is_causal", False), attn_mask=mask, scale=operands.get("scale"))[0]
@@ -219,12 +225,11 @@ def attention_on_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _has_kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> bool:
     """Does the CPU compute such attention, with a gradient, in one kernel?"""
-    alike = q.ndim == k.ndim == v.ndim == _KERNEL_RANK and q.shape[0] == k.shape[0] == v.shape[0]
     dense = all(one.stride(-1) == 1 and one.numel() for one in (q, k, v))
     masked = mask is None or (
         mask.dtype is not torch.bool and not mask.requires_grad and mask.ndim in (2, _KERNEL_RANK)
     )
-    return alike and dense and masked and q.shape[-1] == k.shape[-1] == v.shape[-1] and not dropout
+    return dense and masked and q.shape[-1] == k.shape[-1] == v.shape[-1] and not dropout
 
 
 # On the CPU their first result is contiguous, also where the input is not.

@@ -27,7 +27,7 @@ class Cache(Positioned):
     def add_buffer(self, name: str, *shape: int, start: float | None = None) -> None:
         """A buffer of that shape, filled with `start`. None: random numbers, overwritten before the first read."""
         if start is not None:
-            past = torch.full(shape, start)
+            past = torch.full(shape, max(start, torch.finfo(torch.get_default_dtype()).min))
         else:
             past = torch.zeros(shape) if torch.get_default_device().type == "meta" else torch.randn(shape)
         self.register_buffer(name, past, persistent=False)
