@@ -64,8 +64,8 @@ def _values(value: Any, sizes: int) -> Sequence[Any] | None:
         if all(item is None for item in items):
             return None
         columns = [[item] * sizes if found is None else found for item, found in zip(value, items, strict=True)]
-        made: Any = type(value)._make if hasattr(value, "_make") else tuple
-        return [made(one) for one in zip(*columns, strict=True)]
+        named = hasattr(value, "_fields")
+        return [type(value)(*one) if named else one for one in zip(*columns, strict=True)]
     if not isinstance(value, msgspec.Struct):
         return None
     fields = {name: _values(getattr(value, name), sizes) for name in value.__struct_fields__}
