@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from xfcost.ledger.units import Number
 
@@ -75,8 +75,7 @@ def _by_size(work: Callable[[Any, Any], Any], result: Callable[[Any], Any], *, t
     return method
 
 
-_ARITHMETIC: Final = ("add", "sub", "mul", "floordiv", "mod", "pow")
-for _name in _ARITHMETIC:
+for _name in ("add", "sub", "mul", "floordiv", "mod", "pow"):
     setattr(Several, f"__{_name}__", _by_size(getattr(operator, _name), several))
     setattr(Several, f"__r{_name}__", _by_size(getattr(operator, _name), several, turned=True))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):

@@ -18,11 +18,8 @@ def keep_rows(component: Component, places: Sequence[Place], residual: Joining |
     Where its program asks something whose answer differs from size to size, as whether tokens are padded, the sizes are
     divided by the answer. What needs one plain number is not kept, and runs size by size.
     """
-    if len(places) < 2:  # noqa: PLR2004 - one size gains nothing
-        return
-    if any(
-        grid.levels for place in places for grid in (place.grid, place.memory) if grid
-    ):  # maps have sizes of their own
+    of_maps = [grid.levels for place in places for grid in (place.grid, place.memory) if grid]
+    if len(places) < 2 or any(of_maps):  # noqa: PLR2004 - one size gains nothing, and maps have sizes of their own
         return
     try:
         rows = rows_of(component, _joined(places), residual, decodes)
