@@ -26,6 +26,7 @@ from xfcost.spec.architecture import Architecture, Block, Part, Stage
 SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 # Systems whose blocks fit side by side.
 MOST_DRAWN: Final = 4
+# The slots of the rows around a component.
 NORM: Final = "norm of the residual"
 ADD: Final = "residual add"
 _NORMS: Final = {"layer_norm": "LayerNorm"}

@@ -138,9 +138,13 @@ def curve_costs(architecture: Architecture) -> dict[str, int]:
 def part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     """The rows of one part, of one sample."""
     component, place, residual = labelled.part.component, labelled.part.place, labelled.part.residual
-    if labelled.idle and mode == "decode":
-        return (without_work(row) for row in component_rows(component, place, residual))
-    return component_rows(component, place, residual, decodes=mode == "decode")
+    rows = component_rows(component, place, residual, decodes=_decodes(labelled, mode))
+    return map(without_work, rows) if labelled.idle and mode == "decode" else rows
+
+
+def _decodes(labelled: LabelledPart, mode: Mode) -> bool:
+    """Does it run in a decode step? An idle part has run before."""
+    return mode == "decode" and not labelled.idle
 
 
 def keep_rows_of(architectures: Iterable[Architecture]) -> None:
@@ -149,7 +153,7 @@ def keep_rows_of(architectures: Iterable[Architecture]) -> None:
     for architecture in architectures:
         for labelled in architecture.parts():
             component, place, residual = labelled.part.component, labelled.part.place, labelled.part.residual
-            decodes = architecture.mode == "decode" and not labelled.idle
+            decodes = _decodes(labelled, architecture.mode)
             axes = len(place.grid.sides), None if place.memory is None else len(place.memory.sides)
             alike = msgspec.structs.replace(place, grid=Grid(()), memory=None)
             with suppress(TypeError):  # a component without a hash

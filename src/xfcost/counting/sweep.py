@@ -142,13 +142,14 @@ class SizedSystem(msgspec.Struct, frozen=True):
         return ledgers, errors
 
     def prepare(self, xs: Iterable[int]) -> None:
-        """Let the system do at once what is quicker so for these sizes, which are counted next."""
+        """Let the system do at once what is quicker so for these sizes, which are counted next; of one nothing is."""
         runs = []
         for run in (self.axis.run(self.run, x) for x in xs):
             with suppress(XfcostError):
                 if self.system.input_key(run) not in self.counted:
                     runs.append(run)
-        self.system.prepare(runs)
+        if len(runs) > 1:
+            self.system.prepare(runs)
 
     def first_possible(self, xs: Iterable[int]) -> tuple[int | None, XfcostError | None]:
         """The first of `xs` that it can have; else why it can't have the first of all. A spec is not counted for it."""

@@ -164,7 +164,6 @@ class System(Protocol):
 
     def on_device(self, run: Run, how: AccountOptions) -> OnDevice:
         """What is timed on a device, in turns with other systems."""
-        raise TypeError(f"{self.name}: stored counts do not run")
 
     def start(self, runs: Sequence[Run], how: AccountOptions) -> None:
         """Count a module at the first of these runs that it can have: its other sizes are counted from there.
@@ -180,7 +179,6 @@ class System(Protocol):
 
     def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
         """How far information travels in it."""
-        raise TypeError(f"{self.name}: stored counts do not run")
 
 
 def without_steps(*ledgers: Ledger) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -27,6 +27,10 @@ from xfcost.ledger.units import TF32
 from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run, cache_of, weights_of
+
+if TYPE_CHECKING:
+    from xfcost.counting.reach.result import Reach
+    from xfcost.torch_models.timing.systems import OnDevice
 
 # The modes of the file that another one is made of.
 _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
@@ -237,6 +241,14 @@ class PublishedSystem(System):
     def positions_up_to(self, most: int, run: Run) -> int:
         """Of a model without positions as many."""
         return min(self.counts.positions or most, most) if "decode" in self.counts.modes else 0
+
+    def on_device(self, run: Run, how: AccountOptions) -> OnDevice:
+        """Never: what is timed is its class, a module."""
+        raise TypeError(f"{self.name}: stored counts do not run")
+
+    def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
+        """Never: what is followed is its class, a module."""
+        raise TypeError(f"{self.name}: stored counts do not run")
 
 
 def published_system(

@@ -7,7 +7,7 @@ H heads of queries, N queries, M keys, K width of keys, V width of values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import inf
 from typing import Any, Final
@@ -164,17 +164,17 @@ def attention(args: tuple[Any, ...], kwargs: dict[str, Any], differentiated: Cal
     """
     operands = attention_operands(args, kwargs)
     q, k, v, bias = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
-    alike = q.is_nested or _are_alike(q, k, v, grouped=bool(operands.get("enable_gqa")))
-    if not q.is_meta or q.ndim != _KERNEL_RANK or not alike:
+    if not q.is_meta or q.ndim != _KERNEL_RANK or not (q.is_nested or _are_alike(operands)):
         return F.scaled_dot_product_attention(*args, **kwargs)
     if bias is not None and bias.dtype == torch.bool:  # torch gives kernels zeros and -∞ in its place
         bias = torch.zeros_like(bias, dtype=q.dtype)
     return _Kernel.apply(q, k, v, bias, differentiated)
 
 
-def _are_alike(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> bool:
-    """Have they as many samples and, unless several heads share keys and values, as many heads?"""
-    own = 1 if grouped else 2
+def _are_alike(operands: Mapping[str, Any]) -> bool:
+    """Have queries, keys and values as many samples and, unless several heads share these, as many heads?"""
+    q, k, v = (operands[name] for name in ("query", "key", "value"))
+    own = 1 if operands.get("enable_gqa") else 2
     return q.ndim == k.ndim == v.ndim == _KERNEL_RANK and q.shape[:own] == k.shape[:own] == v.shape[:own]
 
 
@@ -216,8 +216,7 @@ def attention_on_cpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`scaled_dot_product_attention` with a gradient as the CPU runs it: in its kernel where that takes the tensors."""
     operands = attention_operands(args, kwargs)
     q, k, v, mask = *(operands[name] for name in ("query", "key", "value")), operands.get("attn_mask")
-    alike = _are_alike(q, k, v, grouped=bool(operands.get("enable_gqa")))
-    if not q.is_meta or not alike or not _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0)):
+    if not (q.is_meta and _are_alike(operands) and _has_kernel(q, k, v, mask, operands.get("dropout_p", 0.0))):
         return F.scaled_dot_product_attention(*args, **kwargs)
     kernel = aten_operation("_scaled_dot_product_flash_attention_for_cpu")
     return kernel(q, k, v, 0.0, operands.get("is_causal", False), attn_mask=mask, scale=operands.get("scale"))[0]
