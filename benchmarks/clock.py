@@ -20,7 +20,7 @@ from torch.utils import benchmark
 
 import xfcost
 from xfcost.api.runs import make_run
-from xfcost.counting.sweep import slope
+from xfcost.comparing.sweep import slope
 from xfcost.ledger.statistics import median
 from xfcost.spec.load import load
 from xfcost.spec.placement import place

@@ -17,7 +17,6 @@ from cases.layers import LayerCase
 from modules import Holder
 from strategies import exact, place_for
 from xfcost.counting.forward import batched
-from xfcost.counting.training import with_backward_macs
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
@@ -28,6 +27,7 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Cross
 from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.parts.training.step import with_backward_macs
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place

@@ -30,10 +30,10 @@ def environment(**more: str) -> dict[str, str]:
 
 def report_text(found, form="table", *by, **how):
     """The report of `analyze` or `compare` in a format."""
-    from xfcost.counting.comparison import Comparison
+    from xfcost.comparing.comparison import Comparison
 
     module = "compare" if isinstance(found, Comparison) else "analyze"
-    return import_module(f"xfcost.report.{module}").document(found, *by, **how).text(form)
+    return import_module(f"xfcost.views.{module}").document(found, *by, **how).text(form)
 
 
 def found_memory(need):

@@ -23,7 +23,7 @@ _FORKS.set_forkserver_preload(
         "fvcore.nn", "typer", "rich.console", "rich.table", "msgspec", "yaml", "pandas", "PIL.Image",
         "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
         *(f"xfcost.questions.{module}" for module in COMMANDS.values()),
-        "xfcost.api.analysis", "xfcost.report.compare", "xfcost.report.analyze",
+        "xfcost.api.analysis", "xfcost.views.compare", "xfcost.views.analyze",
         "xfcost.torch_models.accounts", "xfcost.torch_models.any_model.targets",
     ]
 )  # fmt: skip

@@ -17,12 +17,11 @@ import xfcost
 from any_models import Attention, two_blocks
 from modules import Call, Module
 from polynomials import read
-from xfcost.counting.fitted import CountedSizes, closed_form
+from xfcost.comparing.fitted import CountedSizes, closed_form
 from xfcost.counting.forward import count
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
-from xfcost.report.header import at_least, closed_form_texts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -32,6 +31,7 @@ from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, module_ledger
 from xfcost.torch_models.build import build
 from xfcost.torch_models.timing.devices import threads_set
+from xfcost.views.header import at_least, closed_form_texts
 
 FILES = Path(__file__).with_name("golden") / "files" / "nets"
 

@@ -13,11 +13,10 @@ from torch import nn
 import xfcost
 from any_models import WIDTH
 from helpers import error_of, stdout_of, table_of
-from xfcost.counting.comparison import compared
+from xfcost.comparing.comparison import compared
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.report.compare import paper_table
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -28,6 +27,7 @@ from xfcost.torch_models.any_model import mixing
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.ledger import How, module_ledger
 from xfcost.torch_models.build import build
+from xfcost.views.compare import paper_table
 
 # Torch modules beside specs, in `compare`, `plot`, `glance` and `diagram` ─────────────────────────────────────────────
 

@@ -20,12 +20,12 @@ from hugging_face import CONFIGS, TEXT, real, step_of, stepped, write
 from transformers_models import cache_name, parameters, transformers
 from xfcost.api.analysis import account_options
 from xfcost.api.systems import as_built, named_module
-from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import read_devices
-from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger.device import DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import extreme_weight_bytes, row_bytes
+from xfcost.parts.serving.bounds import memory_need, step_bound
+from xfcost.parts.serving.choosing import at_batch
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
 from xfcost.systems.module import ModuleSystem

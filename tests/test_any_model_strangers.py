@@ -15,10 +15,10 @@ import xfcost
 from helpers import command, environment, error_of, report_text, stdout_of, words_of, xf
 from hugging_face import TEXT
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.report.analyze import share_cell
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Given, inputs_from
 from xfcost.torch_models.any_model.targets import built
+from xfcost.views.analyze import share_cell
 
 # Awkward code of users: it prints, exits, parses a command line, stands in a package, has lazy modules ────────────────
 

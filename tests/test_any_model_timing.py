@@ -19,7 +19,7 @@ from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.json_objects import grouped
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.ledger.training import RunPlan
+from xfcost.parts.training.result import RunPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.systems.module import ModuleSystem

@@ -19,7 +19,7 @@ from specs import WHOLE, architecture_of, thinned
 from xfcost.api.analysis import account_options
 from xfcost.api.systems import module_run, named_module
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.training import RunPlan
+from xfcost.parts.training.result import RunPlan
 from xfcost.spec.targets import ModuleTarget
 from xfcost.systems.module import ModuleSystem
 from xfcost.torch_models.any_model.ledger import module_ledger

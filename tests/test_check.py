@@ -20,7 +20,7 @@ from xfcost.cli import command
 from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Agreement
-from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
+from xfcost.parts.mixing.result import Probe, ProbedMixing, ProbedRow
 from xfcost.questions.check.answer import check_all, find_project, planned, read_project
 from xfcost.questions.check.result import BudgetFigure, BudgetResult, held_object
 from xfcost.questions.check.text import document

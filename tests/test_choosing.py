@@ -7,13 +7,13 @@ import pytest
 
 import xfcost
 from helpers import stdout_of, table_of
-from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import device_names, read_devices, read_several
-from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger import calibration
-from xfcost.ledger.choosing import BatchAtRate, choice_record
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
+from xfcost.parts.serving.bounds import memory_need, step_bound
+from xfcost.parts.serving.choices import BatchAtRate
+from xfcost.parts.serving.choosing import at_batch
 
 N, BATCH = 32_000, 16
 # Llama 3 70B: of 80 layers with 8 heads of keys and values of 128 numbers, a sample's cache of bfloat16 in bytes.
@@ -91,7 +91,7 @@ def test_the_largest_batch_at_a_rate_by_hand():
 def test_a_record_by_hand():
     """Every figure of a row of the CSV, of devices that hold the run and of some that do not."""
     options = {"batch": 1, "tokens_per_user": 30, "price": {"h100-sxm": 2.5, "l40s": 0.8}, "mbu": 0.5}
-    found = {name: choice_record(one) for name, one in choices(on="h100-sxmx8,l40s", **options).items()}
+    found = {name: one.record() for name, one in choices(on="h100-sxmx8,l40s", **options).items()}
     least, many = read(1) / (8 * 3350e9), 2 * read(29) / (8 * 3350e9)  # the largest batch, at half of the bandwidth
     assert found["h100-sxm x8"] == {
         "device": "h100-sxm", "count": 8, "fits": True, "takes": 2, "memory_kind": "usable", "devices": 8,

@@ -9,8 +9,8 @@ from helpers import screen_of
 from strategies import as_yaml, stack
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
-from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.report.compare import document
+from xfcost.comparing.crossovers import MOST_PAIRED
+from xfcost.views.compare import document
 
 FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}

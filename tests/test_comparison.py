@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import xfcost
 from specs import architecture_of
 from strategies import as_yaml, stack
-from xfcost.counting.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints, search, token_crossovers
+from xfcost.comparing.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints, search, token_crossovers
+from xfcost.comparing.sweep import PossibleSizes, SizedSystem
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import PossibleSizes, SizedSystem
 from xfcost.counting.system import CURVES
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.run import Run

@@ -10,7 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 from helpers import stdout_of, xf
 from xfcost.api.analysis import analyze
 from xfcost.api.runs import make_run
-from xfcost.counting.diagram import component_title, diagram, sublayer_boxes
+from xfcost.comparing.diagram import component_title, diagram, sublayer_boxes
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe

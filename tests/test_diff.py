@@ -10,9 +10,9 @@ import xfcost
 from helpers import totals
 from measured import THERE, changed, row, runs_file, timed
 from repositories import spec, write
-from xfcost.counting.differences import COUNTED, aligned_operations, parts
+from xfcost.comparing.differences import COUNTED, aligned_operations, parts
+from xfcost.comparing.saved_report import ReportOperation, read_report, report_of
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.saved_report import ReportOperation, read_report, report_of
 from xfcost.questions.diff.answer import diff
 from xfcost.questions.diff.text import document
 

@@ -8,8 +8,8 @@ import pytest
 from helpers import screen_of
 from pages import linear
 from xfcost.report.document import DataTable, Document, Gap, Items, TableColumn, TextLines, fitting, notes
-from xfcost.report.plot import STYLES
 from xfcost.report.style import FIGURE, SYSTEMS
+from xfcost.views.plot import STYLES
 
 COLUMNS = [TableColumn("name", fold=6), TableColumn("a", right=True, rank=1), TableColumn("bb", right=True, rank=0)]
 COLUMNS += [TableColumn("", named="c")]

@@ -19,7 +19,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import Training, TrainingStep
+from xfcost.parts.training.result import Training, TrainingStep
 from xfcost.report.document import to_csv
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────

@@ -13,14 +13,14 @@ from measured import changed, row, runs_file, spec_file, timed
 from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.commands.from_file import METRICS_OF_FILES
-from xfcost.counting.measured_series import METRICS, Choice
+from xfcost.comparing.measured_series import METRICS, Choice
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.metadata import Lanes
 from xfcost.ledger.roofline import RooflinePoint
 from xfcost.ledger.roofs import Roofs
-from xfcost.report.scaling import measured_chart
 from xfcost.spec.load import load
 from xfcost.systems.spec import SpecSystem
+from xfcost.views.scaling import measured_chart
 
 NS = (64, 256, 1024)
 DEPTHS = {"A": 1, "B": 2}

@@ -22,9 +22,7 @@ from xfcost.ledger.metadata import CudaGraph, Load
 from xfcost.ledger.roofline import roofline_of
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.report.analyze import document
-from xfcost.report.roofline import document as roofline_document
-from xfcost.report.timing import timing_texts
+from xfcost.parts.timing.text import timing_texts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -38,6 +36,8 @@ from xfcost.torch_models.timing.kernels import RowSeconds, attributed, replayed
 from xfcost.torch_models.timing.rows import kernel_seconds, row_bytes
 from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem, in_turns
 from xfcost.torch_models.timing.turns import Measured, Subject, take_turns, timing_of
+from xfcost.views.analyze import document
+from xfcost.views.roofline import document as roofline_document
 
 DATA = Path(__file__).parent / "data" / "gpu"
 

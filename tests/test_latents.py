@@ -18,7 +18,7 @@ from specs import counted
 from strategies import exact, loaded, stack
 from transformers_models import TheirWeights, compare, ours_of, parameters, transformers
 from whole_probe import probe
-from xfcost.counting.comparison import compared
+from xfcost.comparing.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.layers.feed_forward import Dense

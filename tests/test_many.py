@@ -9,9 +9,9 @@ from specs import architecture_of
 from xfcost.api.analysis import compare
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError
-from xfcost.report.compare import document
 from xfcost.report.console import plain_text
 from xfcost.spec.load import expanded, preset_names
+from xfcost.views.compare import document
 
 
 def test_a_pattern_stands_for_the_presets_that_match_it() -> None:

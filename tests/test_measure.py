@@ -19,15 +19,15 @@ from measured import HEADER, configuration, measured, row, spec_file
 from xfcost.api.measuring.plan import SweptSizes, planned
 from xfcost.api.measuring.process import RowJob
 from xfcost.api.measuring.row import answered
-from xfcost.counting.sweep import TOKENS
+from xfcost.comparing.sweep import TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Header, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.questions.measure.progress import SweepLines
 from xfcost.questions.measure.sweep import utc_now
-from xfcost.report.measurements import configuration_text, document
 from xfcost.report.progress import left_text
+from xfcost.views.measurements import configuration_text, document
 
 SWEEP = ("A.yaml", "B.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
 NAMES = [("A", 16), ("B", 16)]

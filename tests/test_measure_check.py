@@ -11,7 +11,7 @@ from helpers import error_of, stdout_of
 from measured import measured, row, spec_file
 from xfcost.api.measuring.row import relative_pace
 from xfcost.ledger.timing_plan import USUAL
-from xfcost.report.measurements import document
+from xfcost.views.measurements import document
 
 SWEEP = ("A.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--check", "--save", "runs.jsonl")
 

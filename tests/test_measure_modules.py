@@ -13,17 +13,17 @@ from measured import DESCRIBED, HEADER, HERE, measured, row
 from xfcost.api.measuring.plan import PlannedRow, SweptSizes, planned
 from xfcost.api.measuring.process import RanRow, RowJob
 from xfcost.api.measuring.row import answered
-from xfcost.counting.measured_series import grouped, pairs_of
-from xfcost.counting.sweep import PIXELS, TOKENS
+from xfcost.comparing.measured_series import grouped, pairs_of
+from xfcost.comparing.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import OfModule, key_of
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.questions.measure.sweep import RowSweep
-from xfcost.report.measurements import document
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
+from xfcost.views.measurements import document
 
 CODE = """
 from torch import nn

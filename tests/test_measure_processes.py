@@ -16,7 +16,7 @@ from xfcost.api.measuring import process
 from xfcost.api.measuring.plan import PlannedRow, SweptSizes, planned
 from xfcost.api.measuring.process import COMMAND, RowAnswer, RowJob
 from xfcost.api.measuring.row import answered
-from xfcost.counting.sweep import TOKENS
+from xfcost.comparing.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import RowOutcome
 from xfcost.ledger.timing_plan import TimingPlan

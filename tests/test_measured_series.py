@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from measured import HERE, THERE, changed, row, spec_file, timed
 from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, spec_hash, variants_of
-from xfcost.counting.measured import Ratio, crossings, local_slopes, measured, ratios, upper_slope
-from xfcost.counting.measured_series import (
+from xfcost.comparing.measured import Ratio, crossings, local_slopes, measured, ratios, upper_slope
+from xfcost.comparing.measured_series import (
     METRICS,
     Choice,
     axis_of_rows,
@@ -20,7 +20,7 @@ from xfcost.counting.measured_series import (
     names_of,
     pairs_of,
 )
-from xfcost.counting.sweep import PIXELS, TOKENS, measured_grids, targets_of
+from xfcost.comparing.sweep import PIXELS, TOKENS, measured_grids, targets_of
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Measurement, RowOutcome
 from xfcost.ledger.metadata import Load

@@ -16,14 +16,14 @@ from strategies import stack, stored
 from xfcost.api.runs import make_run
 from xfcost.counting.devices import read_devices
 from xfcost.counting.forward import count
-from xfcost.counting.on_devices import largest_true, step_bound
 from xfcost.ledger import calibration
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import extreme_weight_bytes
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.on_devices import PhaseBound, TimeBound
+from xfcost.parts.serving.bounds import largest_true, step_bound
+from xfcost.parts.serving.result import PhaseBound, TimeBound
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

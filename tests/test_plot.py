@@ -14,17 +14,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from helpers import error_of, stdout_of, table_of
 from xfcost.api.axes import axis_of
 from xfcost.api.runs import make_run
-from xfcost.counting.comparison import distinct
-from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
+from xfcost.comparing.comparison import distinct
+from xfcost.comparing.sweep import PIXELS, records, slope, sweep, thinned
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.figure import Captions, PanelSize, log_panels, look
-from xfcost.report.metrics import METRICS
-from xfcost.report.plot import Chart, ChartLine, chart_bytes, chart_figure, guides_of, spread
-from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 from xfcost.systems.published import published_system
 from xfcost.systems.spec import SpecSystem
+from xfcost.views.metrics import METRICS
+from xfcost.views.plot import Chart, ChartLine, chart_bytes, chart_figure, guides_of, spread
+from xfcost.views.scaling import scaling_chart
 
 GUIDES = {"slope 2 (quadratic)": 2, "slope 1 (linear)": 1}
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from xfcost.api.runs import make_run
-from xfcost.counting.sweep import CountedSweep, common_range, shared_points, span_of, sweep
+from xfcost.comparing.sweep import CountedSweep, common_range, shared_points, span_of, sweep
 from xfcost.counting.system import System
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.ledger import Ledger
@@ -18,11 +18,11 @@ from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.questions.plot import points
 from xfcost.questions.plot.points import timed_points
 from xfcost.report.messages import say
-from xfcost.report.plot import chart_figure
-from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.systems.spec import SpecSystem
+from xfcost.views.plot import chart_figure
+from xfcost.views.scaling import scaling_chart
 
 
 def swept(name: str, low: int, high: int) -> CountedSweep:

@@ -19,9 +19,9 @@ from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Overhead, Samples, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.statistics import nine_in_ten
+from xfcost.questions.calibrate.text import calibration_parts
 from xfcost.report.console import plain_text
 from xfcost.report.document import drawn
-from xfcost.report.timing import parts
 from xfcost.torch_models.predicting import calibrate as measuring
 from xfcost.torch_models.predicting.calibrate import NetworkRun, fitted, overhead_of, steady
 from xfcost.torch_models.predicting.operations import SingleOperations
@@ -227,7 +227,7 @@ def test_disturbed_networks_are_told():
     one = msgspec.structs.replace(network(1.0, 1.0), calls=0.5)
     assert one.disturbed
     for networks, words in (((one, network(1.0, 1.1)), True), ((network(1.0, 1.1),), False)):
-        told = plain_text(lambda width: drawn(parts(calibration(networks=networks)), width))  # noqa: B023
+        told = plain_text(lambda width: drawn(calibration_parts(calibration(networks=networks)), width))  # noqa: B023
         assert ("1 of 2 networks were disturbed" in " ".join(told.split())) == words
 
 

@@ -9,7 +9,6 @@ from xfcost.formulas.component import Component, Place
 from xfcost.layers.shift import Context
 from xfcost.layers.stage_entries import PoolingAttention
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.kernel import Kernel, RandomFeatures
@@ -20,6 +19,7 @@ from xfcost.mechanisms.residual_blocks import Basic
 from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.sliding import GlobalLocal
 from xfcost.mechanisms.window import Window
+from xfcost.parts.mixing.result import ProbedRow
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.mixing.follower import Budget

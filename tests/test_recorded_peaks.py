@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import xfcost
-from xfcost.report.timing import RESERVED_MORE, RESERVED_RUNS
+from xfcost.parts.timing.text import RESERVED_MORE, RESERVED_RUNS
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.training_step import Stepping
 

@@ -18,16 +18,17 @@ from xfcost.counting.model_record import forward_record
 from xfcost.ledger.calibration import Baseline
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata, Prediction, Timing
+from xfcost.ledger.metadata import Metadata, Timing
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.roofline import points_of, records, roofline_of
 from xfcost.ledger.roofs import roofs_of
+from xfcost.parts.prediction.result import Prediction
 from xfcost.report.figure import LabelBox, Named, look, placed
-from xfcost.report.roofline_figure import roofline_bytes, roofline_figure
 from xfcost.report.style import FIGURE
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.predicting import calibrate
+from xfcost.views.roofline_figure import roofline_bytes, roofline_figure
 
 # 100 GFLOP/s, 20 GB/s: they meet at 5 FLOP/byte.
 BASELINE = Baseline(call_seconds=1e-6, macs_per_second=50e9, bytes_per_second=20e9)

@@ -13,8 +13,8 @@ from modules import counted_by_torch
 from specs import counted
 from strategies import placed, stack
 from transformers_models import TheirWeights, compare, last_state, ours_of, scrambled, theirs_of, transformers
+from xfcost.comparing.sweep import sweep
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import sweep
 from xfcost.formulas.component import Residual
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.grid import Grid

@@ -12,8 +12,8 @@ from specs import counted
 from strategies import exact
 from tiers import of_distinct_presets
 from xfcost.api.runs import make_run
+from xfcost.comparing.sweep import PIXELS, default_span, size_list, sweep
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import PIXELS, default_span, size_list, sweep
 from xfcost.counting.system import CURVES
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.operation import KINDS, Operation

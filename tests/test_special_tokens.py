@@ -32,12 +32,12 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.recurrent import Rnn
 from xfcost.mechanisms.sliding import Sliding
+from xfcost.parts.mixing.result import ProbedRow
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.build import build

@@ -10,7 +10,7 @@ import torch
 from helpers import report_text, table_of
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.api.runs import make_run, timing_plan
-from xfcost.counting.comparison import compared
+from xfcost.comparing.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.achieved import rates
@@ -20,7 +20,6 @@ from xfcost.ledger.json_objects import grouped, records
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.statistics import Estimate, Interval, time_ratio
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.report.measured_compare import exponent_text
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -32,6 +31,7 @@ from xfcost.torch_models.timing import systems
 from xfcost.torch_models.timing.devices import on_device
 from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem, in_turns
 from xfcost.torch_models.timing.turns import REAL
+from xfcost.views.measured_compare import exponent_text
 
 SMALL = ["stages.0.depth=2"]
 

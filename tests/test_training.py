@@ -22,14 +22,14 @@ from specs import WHOLE, architecture_of, thinned
 from strategies import placed, stack, stored
 from xfcost.api.runs import make_plan
 from xfcost.counting.forward import count
-from xfcost.counting.training import with_training
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger, Metadata
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import RunPlan
+from xfcost.parts.training.result import RunPlan
+from xfcost.parts.training.step import with_training
 from xfcost.torch_models import accounts
 from xfcost.torch_models.accounts import traced
 from xfcost.torch_models.build import build

@@ -8,13 +8,13 @@ import xfcost
 from helpers import stdout_of, xf
 from strategies import stack, stored
 from xfcost.api.runs import make_run
-from xfcost.counting.distributed import ModelStates, stage_memories, step_batch
 from xfcost.ledger.device import Device, DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import CHECKPOINTS
-from xfcost.ledger.training import Mesh
+from xfcost.parts.training.plan import ModelStates, stage_memories, step_batch
+from xfcost.parts.training.result import Mesh
+from xfcost.parts.training.text import days_text, device_days_text
 from xfcost.questions.check.result import BudgetFigure
-from xfcost.report.training import days_text, device_days_text
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 

@@ -12,7 +12,7 @@ from specs import counted
 from strategies import placed, stack
 from transformers_models import TheirWeights
 from whole_probe import probe
-from xfcost.counting.comparison import compared
+from xfcost.comparing.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp

@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from test_presets import thinned
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
-from xfcost.counting.training import with_training
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
+from xfcost.parts.training.step import with_training
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

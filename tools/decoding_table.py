@@ -26,7 +26,7 @@ import yaml
 from transformers.models.auto import modeling_auto
 
 from xfcost.counting.devices import read_devices
-from xfcost.counting.on_devices import step_bound
+from xfcost.parts.serving.bounds import step_bound
 from xfcost.torch_models.any_model.decoding import in_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths, usual_inputs
 from xfcost.torch_models.any_model.ledger import module_ledger

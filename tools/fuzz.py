@@ -40,10 +40,10 @@ from xfcost.counting.system import AccountOptions
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.measurements import Header, Machine
-from xfcost.report.analyze import document
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 from xfcost.systems.spec import SpecSystem
+from xfcost.views.analyze import document
 
 ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = ("spec", "config", "saved", "runs", "toml", "arguments")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import xfcost
 from xfcost.ledger import units
-from xfcost.ledger.on_devices import OnDevices
+from xfcost.parts.serving.result import OnDevices
 from xfcost.spec.models import models
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import xfcost
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.units import HOUR
-from xfcost.report.training import scientific
+from xfcost.parts.training.text import scientific
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"
 # Eager, so that the backward pass is two products per product: a fused kernel computes its scores again, which

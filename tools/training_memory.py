@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import xfcost
-from xfcost.counting.distributed import ModelStates
-from xfcost.ledger.training import TrainingPlan
+from xfcost.parts.training.plan import ModelStates
+from xfcost.parts.training.result import TrainingPlan
 
 _DATA = Path(__file__).parents[1] / "tests" / "data" / "training-runs" / "memory.csv"
 GIB: Final = 2**30

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xfcost.api.runs import make_run
-from xfcost.counting.distributed import all_recomputed_macs
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.units import DAY, HOUR
-from xfcost.report.training import scientific
+from xfcost.parts.training.plan import all_recomputed_macs
+from xfcost.parts.training.text import scientific
 from xfcost.spec.load import load
 from xfcost.systems.spec import SpecSystem
 

@@ -21,10 +21,10 @@ def _html(module: str, result: Any) -> str:
     tables = rich_html(import_module(module).document([result] if name == "Reach" else result).terminal)
     if name not in ("Ledger", "Comparison"):
         return tables
-    from xfcost.report.shares import shares_svg
+    from xfcost.views.shares import shares_svg
 
     return tables + shares_svg(result)
 
 
-show_in_notebooks("Ledger", "xfcost.report.analyze")
-show_in_notebooks("Comparison", "xfcost.report.compare")
+show_in_notebooks("Ledger", "xfcost.views.analyze")
+show_in_notebooks("Comparison", "xfcost.views.compare")

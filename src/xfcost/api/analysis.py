@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
 
-    from xfcost.counting.comparison import Comparison
+    from xfcost.comparing.comparison import Comparison
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 
@@ -145,7 +145,7 @@ def compare(
     The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
     crossovers are looked for at fewer points, and no row has an order.
     """
-    from xfcost.counting.comparison import compared
+    from xfcost.comparing.comparison import compared
 
     how = account_options(options)._replace(orders=None if thorough else False)
     run = make_run(**run_options(options))

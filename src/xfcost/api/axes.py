@@ -9,7 +9,7 @@ from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.read_numbers import whole
 
 if TYPE_CHECKING:
-    from xfcost.counting.sweep import SizeAxis
+    from xfcost.comparing.sweep import SizeAxis
 
 DEFAULT_RANGE: Final = "49:12544"
 DEFAULT_SIZES: Final = "224:1024"
@@ -25,7 +25,7 @@ def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tu
     Raises:
         UsageError: both are given, or the range is none.
     """
-    from xfcost.counting.sweep import PIXELS, TOKENS
+    from xfcost.comparing.sweep import PIXELS, TOKENS
 
     if sizes is None:
         return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, option, MOST_TOKENS, DEFAULT_RANGE)

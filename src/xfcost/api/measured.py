@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
-from xfcost.counting.comparison import compared
-from xfcost.counting.measured import Curve, MeasuredSeries, Pair, measured
-from xfcost.counting.measured_series import Choice, Series, at, chosen, grouped, mixing_macs_of, work_of
-from xfcost.counting.sweep import TOKENS, measured_grids
+from xfcost.comparing.comparison import compared
+from xfcost.comparing.measured import Curve, MeasuredSeries, Pair, measured
+from xfcost.comparing.measured_series import Choice, Series, at, chosen, grouped, mixing_macs_of, work_of
+from xfcost.comparing.sweep import TOKENS, measured_grids
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger import units
 from xfcost.ledger.device import DeviceGroup

@@ -21,8 +21,8 @@ from typing import IO, Any, Final, NamedTuple, cast
 
 import msgspec
 
+from xfcost.comparing.saved_report import Report, report_of
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, near_names, printable
-from xfcost.ledger.saved_report import Report, report_of
 from xfcost.spec.reader import outside_allowed
 
 _GIT: Final = "git"

@@ -27,7 +27,7 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.execution import WITH_CACHE
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.ledger.training import MESH_FIELDS, Mesh, RunPlan
+from xfcost.parts.training.result import MESH_FIELDS, Mesh, RunPlan
 from xfcost.spec.architecture import PROMPTED
 from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import NO_MODULE
@@ -433,7 +433,7 @@ def _parallelism(on: DeviceGroup, given: Mapping[str, Any]) -> Parallelism | Non
     degrees = {name.removesuffix("_parallel"): read_option(name, given[name]) for name in _SHARED if given[name]}
     if not degrees:
         return None
-    from xfcost.counting.parallel import check_degrees
+    from xfcost.parts.serving.parallel import check_degrees
 
     plan = Parallelism(**degrees)
     check_degrees(plan, on)

@@ -37,8 +37,8 @@ def summary(
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    from xfcost.report.analyze import document
     from xfcost.report.console import show
+    from xfcost.views.analyze import document
 
     given: dict[str, Any] = dict(options) | ({} if x is None else {"example_inputs": x})
     ledger = analyze(model, **given)

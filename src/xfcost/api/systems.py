@@ -17,8 +17,8 @@ import msgspec
 
 from xfcost.api.options import Progress, read_option
 from xfcost.api.runs import make_run, refuse, run_options
+from xfcost.comparing.sweep import PIXELS, SizeAxis
 from xfcost.counting.devices import read_several
-from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode

@@ -18,8 +18,8 @@ from xfcost.ledger.read_numbers import whole_number
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
-    from xfcost.counting.measured import MeasuredSeries
-    from xfcost.counting.measured_series import Choice
+    from xfcost.comparing.measured import MeasuredSeries
+    from xfcost.comparing.measured_series import Choice
     from xfcost.ledger.metadata import Lane
 
 From = Annotated[
@@ -78,7 +78,7 @@ def choice_of(given: WrittenOptions, lane: Lane | None) -> Choice:
     Raises:
         UsageError: an option can't be.
     """
-    from xfcost.counting.measured_series import Choice
+    from xfcost.comparing.measured_series import Choice
 
     options = given.options
     fields = {name: _words(name, options[name]) for name in _WORDS if name in options}
@@ -103,7 +103,7 @@ def _words(name: str, value: Any) -> tuple[str, ...]:
 
 def compare_file(given: WrittenOptions) -> None:
     """`xfcost compare --from FILE [SYSTEM …]`."""
-    from xfcost.report.measured_compare import document
+    from xfcost.views.measured_compare import document
 
     options = given.options
     given.refuse_others(_ANYWAY | {"format_"})
@@ -120,12 +120,12 @@ def compare_file(given: WrittenOptions) -> None:
 
 def plot_file(given: WrittenOptions) -> None:
     """`xfcost plot --from FILE [SYSTEM …]`."""
-    from xfcost.counting.measured_series import METRICS
+    from xfcost.comparing.measured_series import METRICS
     from xfcost.report.figure import FIGURES
-    from xfcost.report.measured_compare import points_csv
     from xfcost.report.output import check_target, ending_of
-    from xfcost.report.plot import chart_bytes
-    from xfcost.report.scaling import measured_chart
+    from xfcost.views.measured_compare import points_csv
+    from xfcost.views.plot import chart_bytes
+    from xfcost.views.scaling import measured_chart
 
     options = given.options
     given.refuse_others(_ANYWAY | {"metric", "mark"})
@@ -144,8 +144,8 @@ def roofline_file(given: WrittenOptions) -> None:
     """`xfcost roofline --from FILE [SYSTEM …]`."""
     from xfcost.api.measured import saved_rooflines
     from xfcost.counting.devices import read_devices
-    from xfcost.report.roofline import document
-    from xfcost.report.roofline_figure import roofline_bytes
+    from xfcost.views.roofline import document
+    from xfcost.views.roofline_figure import roofline_bytes
 
     options = dict(given.options)
     given.refuse_others(_ANYWAY | {"picture", "format_", "columns", "on"})
@@ -169,7 +169,7 @@ def _stem(path: Path) -> str:
 
 def _mark(mark: str | None, found: MeasuredSeries) -> int | None:
     """The dotted line, as in other plots."""
-    from xfcost.counting.measured_series import at
+    from xfcost.comparing.measured_series import at
 
     xs = [at(row, one.axis) for one in found.series for row in one.rows]
     return marked(mark, found.axis, (min(xs), max(xs)))

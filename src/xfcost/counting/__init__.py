@@ -1,1 +1,1 @@
-"""Architecture -> Ledger in closed form: a forward, a decode step, generation, training; comparisons and sweeps."""
+"""Architecture -> Ledger in closed form: a forward, a decode step, generation; the reach of a token."""

@@ -9,12 +9,8 @@ import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
-from xfcost.ledger.choosing import choice_record
 from xfcost.ledger.least_work import RowBound, row_bound
-from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, Operation
-from xfcost.ledger.probe import ProbedMixing
-from xfcost.ledger.training import plan_object
 from xfcost.ledger.visible import json_visible
 
 if TYPE_CHECKING:
@@ -45,11 +41,7 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
     rows = _operations(ledger)
     if ledger.probe is not None and ledger.probe.detailed:
         probed = {row.path: row for row in ledger.probe.rows}
-        for row in rows:
-            one = probed[row["path"]]
-            found = msgspec.to_builtins(one.found) or dict.fromkeys(ProbedMixing.__struct_fields__)
-            row |= {f"probed_{name}": value for name, value in found.items()}
-            row |= {"probed_agrees": one.agrees, "not_probed": one.reason}
+        rows = [row | probed[row["path"]].record() for row in rows]
     empty: dict[str, Any] = dict.fromkeys(rows[0]) if rows else {}
     beside = beside_rows(ledger).items()
     return rows + [empty | {"operation": name, "title": name, "times": 1} | spent for name, spent in beside]
@@ -72,19 +64,6 @@ def _operations(ledger: Ledger) -> list[dict[str, Any]]:
         return rows
     how: dict[str, Any] = {"trained": ledger.training is not None, "peak": peak_of(ledger)}
     return [one | row_rates(row, **how) for one, row in zip(rows, ledger.rows, strict=True)]
-
-
-def probe_object(ledger: Ledger) -> dict[str, Any]:
-    """The key `probe`, with `--probe`; else, where kinds were checked, `kinds`: how many, and those that differ."""
-    probe = ledger.probe
-    if probe is None:
-        return {}
-    if not probe.detailed:
-        left_out, differences = len(probe.left_out), msgspec.to_builtins(probe.differences)
-        counts = {"checked": len(probe.rows) - left_out, "not_checked": left_out}
-        return {"kinds": {"exact": probe.exact, **counts, "differences": differences}}
-    rows = [msgspec.to_builtins(row) | {"agrees": row.agrees} for row in probe.rows]
-    return {"probe": {"exact": probe.exact, "sizes": probe.sizes, "patterns": probe.patterns, "rows": rows}}
 
 
 def grouped(ledger: Ledger, by: AnyView | Literal["path"], depth: int | None = None) -> list[dict[str, Any]]:
@@ -180,10 +159,10 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
         **formats_object(ledger),
-        **({} if ledger.on is None else {"on": on_object(ledger.on)}),
-        **({"choices": [choice_record(choice) for choice in ledger.choices]} if ledger.choices else {}),
-        "training": training_object(ledger),
-        **probe_object(ledger),
+        **({} if ledger.on is None else {"on": ledger.on.to_object()}),
+        **({"choices": [choice.record() for choice in ledger.choices]} if ledger.choices else {}),
+        "training": None if ledger.training is None else ledger.training.to_object(),
+        **({} if ledger.probe is None else ledger.probe.to_object()),
         "notes": [*metadata.warnings, *metadata.notes],
         "versions": metadata.versions,
         **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
@@ -209,75 +188,6 @@ def mode_objects(ledger: Ledger) -> dict[str, Any]:
         "step": msgspec.to_builtins(step) | derived if step else None,
         "generation": msgspec.to_builtins(generation) | with_cache if generation else None,
     }
-
-
-def on_object(found: OnDevices) -> dict[str, Any]:
-    """The key `on`, with `--on`: the least time, the estimate and the memory on the devices."""
-    device, memory, closing = found.on.device, found.memory, found.compute_bound_batch
-    fit = {"needed": memory.needed, "spare": memory.spare, "fits": memory.fits}
-
-    def timed(seconds: float) -> float | None:
-        return seconds if found.no_time is None else None
-
-    return {
-        "device": device.name,
-        "count": found.on.count,
-        "dtype": found.dtype,
-        "quantised_flops": found.time.quantised_flops,
-        "quantised_flops_per_second": found.time.quantised_peak,
-        "peak_flops_per_second": found.on.peak(found.dtype),
-        "bytes_per_second": found.on.bytes_per_second,
-        "ridge_point": found.time.mean_peak / found.time.bandwidth,
-        "flops": found.time.flops,
-        "bytes": found.time.bytes,
-        "compute_seconds": timed(found.time.compute_seconds),
-        "memory_seconds": timed(found.time.memory_seconds),
-        "least_seconds": timed(found.seconds),
-        "bound": found.time.bound,
-        "phases": {
-            one.name: {"least_seconds": timed(one.time.seconds), "bound": one.time.bound} for one in found.phases
-        },
-        "no_time": found.no_time,
-        "outputs": found.outputs,
-        "most_outputs_per_second": timed(found.outputs / found.seconds) if found.seconds else None,
-        "least_price_per_output": found.price_per_output(timed(found.seconds)),
-        "estimated_price_per_output": found.price_per_output(found.estimate),
-        "mfu": found.mfu,
-        "mbu": found.mbu,
-        "estimated_seconds": found.estimate,
-        **sharing_object(found),
-        "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
-        "compute_bound_batch": None if closing is None else closing.batch,
-        "notes": [*found.notes, *device.notes],
-    }
-
-
-def sharing_object(found: OnDevices) -> dict[str, Any]:
-    """The keys `parallelism` and `communication`, with degrees of parallelism; {} without."""
-    if found.parallelism is None or found.exchange is None:
-        return {}
-    links = ("link_bytes", "link_seconds")
-    exchanged = msgspec.to_builtins(found.exchange) | {name: getattr(found.time, name) for name in links}
-    if found.no_time is not None:
-        exchanged |= {name: None for name in exchanged if name.endswith("seconds")}
-    plan = found.parallelism
-    return {
-        "parallelism": msgspec.to_builtins(plan) | {"replicas": plan.replicas(found.on.count)},
-        "communication": exchanged,
-    }
-
-
-def training_object(ledger: Ledger) -> dict[str, Any] | None:
-    """The key `training`; None in other modes."""
-    if ledger.training is None:
-        return None
-    step, run = ledger.training.step, ledger.training.run
-    step_object = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
-    plan = {} if ledger.training.plan is None else {"plan": plan_object(ledger.training.plan)}
-    if run is None:
-        return {"step": step_object, "run": None, **plan}
-    days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
-    return {"step": step_object, "run": msgspec.to_builtins(run) | days, **plan}
 
 
 def json_text(value: Any) -> str:

@@ -13,23 +13,25 @@ import msgspec
 
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
-from xfcost.ledger.choosing import DeviceChoice
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.least_work import expected_weights, kept_keys, weight_bytes
 from xfcost.ledger.matrices import RowMatrix, attention_memory
-from xfcost.ledger.metadata import Agreement, Metadata, Prediction, Timing
+from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
-from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
-from xfcost.ledger.probe import Probe
 from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, WeightFormat, quantised_cache, storage
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.tested import untested
-from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from xfcost.parts.mixing.result import Probe
+    from xfcost.parts.prediction.result import Prediction
+    from xfcost.parts.serving.choices import DeviceChoice
+    from xfcost.parts.serving.result import OnDevices
+    from xfcost.parts.training.result import Training
 
 
 def beyond_positions(last: int, most: int) -> tuple[str, ...]:

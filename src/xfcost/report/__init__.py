@@ -1,1 +1,1 @@
-"""Ledger -> text, file or figure. Reports never measure."""
+"""Documents: text, tables and figures in every format; what a report says of the input and of the accounts."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.quantization import UNQUANTISED, WEIGHT_FORMATS, WeightFormat
-from xfcost.ledger.training import RunPlan
 from xfcost.spec.grammar import Spec, TokenInput
+
+if TYPE_CHECKING:
+    from xfcost.parts.training.result import RunPlan
 
 
 class Run(NamedTuple):

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.counting.choosing import sized_on_devices
-from xfcost.counting.fitted import CountedSizes
+from xfcost.comparing.fitted import CountedSizes
 from xfcost.counting.generation import generated
-from xfcost.counting.on_devices import SizedRun
-from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import AccountOptions, Grown, System
 from xfcost.ledger.errors import NoNumbersError, SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
+from xfcost.parts.serving.bounds import SizedRun
+from xfcost.parts.serving.parallel import heads_of_all
 from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.systems.devices import sized_on_devices
 from xfcost.systems.predictions import predictors
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice

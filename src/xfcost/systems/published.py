@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from xfcost import __version__
-from xfcost.counting.choosing import sized_on_devices
-from xfcost.counting.fitted import closed_form
+from xfcost.comparing.fitted import closed_form
 from xfcost.counting.generation import generated
-from xfcost.counting.on_devices import SizedRun
-from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.recorded import RecordedCounts, filled, head_of, letters_at, with_fused_attention
 from xfcost.counting.system import AccountOptions, Grown, System
 from xfcost.ledger.errors import UsageError, XfcostError, printable
@@ -24,9 +21,12 @@ from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import TF32
+from xfcost.parts.serving.bounds import SizedRun
+from xfcost.parts.serving.parallel import heads_of_all
 from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.systems.devices import sized_on_devices
 
 if TYPE_CHECKING:
     from xfcost.counting.reach.result import Reach

@@ -8,14 +8,14 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
-from xfcost.counting.distributed import with_training_plan
 from xfcost.counting.forward import count, curve_costs, keep_rows_of, with_rebuilt_note
 from xfcost.counting.system import AccountOptions, Grown, System, first_scores, without_steps
-from xfcost.counting.training import with_training
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.files import Say
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.parts.training.plan import with_training_plan
+from xfcost.parts.training.step import with_training
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.grammar import Spec
 from xfcost.spec.inputs import image_size_for_grid, sized_inputs, takes_images, time_steps
@@ -213,8 +213,8 @@ class SpecSystem(System):
                 return architecture, with_training_plan(ledger, architecture, run.plan)
             if run.on is None and not run.choices:
                 return architecture, ledger
-            from xfcost.counting.choosing import with_choices
-            from xfcost.counting.on_devices import sizes_of_spec, with_devices
+            from xfcost.parts.serving.bounds import sizes_of_spec, with_devices
+            from xfcost.parts.serving.choosing import with_choices
 
             return architecture, with_choices(with_devices(ledger, *given), run, sizes_of_spec(*given))
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from xfcost.counting.forward import count
 from xfcost.counting.layer_types import CriticalPath
-from xfcost.counting.training import with_saved_activations
 from xfcost.formulas.component import Grid, Place
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.join import join, with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
+from xfcost.parts.training.step import with_saved_activations
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build, thinned
 from xfcost.torch_models.memory.shortage import within_torch

@@ -14,8 +14,8 @@ from xfcost.api.measuring.process import RowJob
 from xfcost.api.options import Progress
 from xfcost.api.runs import make_run, refuse
 from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, mixing_limit, open_systems
-from xfcost.counting.comparison import distinct
-from xfcost.counting.sweep import MeasuredSizes, SizeAxis, measured_grids
+from xfcost.comparing.comparison import distinct
+from xfcost.comparing.sweep import MeasuredSizes, SizeAxis, measured_grids
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger

@@ -50,8 +50,8 @@ def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """
     from xfcost.api.analysis import analyze
-    from xfcost.report.analyze import document
-    from xfcost.report.largest import Order
+    from xfcost.views.analyze import document
+    from xfcost.views.largest import Order
 
     view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
     if depth is not None and view != "module":

@@ -33,10 +33,10 @@ def run(
     Example: xfcost calibrate --threads 4
     """
     from xfcost.questions.calibrate.answer import calibrate
+    from xfcost.questions.calibrate.text import calibration_parts
     from xfcost.report.console import show
     from xfcost.report.document import drawn
-    from xfcost.report.timing import parts
 
     calibration, path = calibrate(device, dtype=dtype, threads=threads, progress=say)
-    show(lambda width: drawn(parts(calibration), width))
+    show(lambda width: drawn(calibration_parts(calibration), width))
     say(f"Wrote {path}")

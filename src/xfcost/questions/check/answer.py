@@ -38,12 +38,12 @@ from xfcost.api.options import (
 from xfcost.api.revisions import commit_of
 from xfcost.api.runs import refuse, taken_budgets
 from xfcost.api.systems import module_texts, spec_name
-from xfcost.counting.differences import Change, changes, grown, other_runs
+from xfcost.comparing.differences import Change, changes, grown, other_runs
+from xfcost.comparing.saved_report import Report, report_of
 from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.saved_report import Report, report_of
 from xfcost.questions.check.result import (
     GROWING_OF_BUDGETS,
     BudgetFigure,

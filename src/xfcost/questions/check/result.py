@@ -9,18 +9,18 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.counting.differences import Change, change_object, not_predicted_alike
+from xfcost.comparing.differences import Change, change_object, not_predicted_alike
+from xfcost.comparing.saved_report import Report
 from xfcost.ledger import notebook
 from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget, InferenceMemory
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.on_devices import output_word
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.saved_report import Report
-from xfcost.ledger.training import MESH_FIELDS, DeviceMemory, Mesh
 from xfcost.ledger.units import number_of
+from xfcost.parts.serving.result import output_word
+from xfcost.parts.training.result import MESH_FIELDS, DeviceMemory, Mesh
 
 _LOGITS: Final = "logits of the loss"
 

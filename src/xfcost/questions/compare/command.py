@@ -28,7 +28,7 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     Example: xfcost compare vit swin --N 784
     """
     from xfcost.api.analysis import compare
-    from xfcost.report.compare import document
+    from xfcost.views.compare import document
 
     if from_ is not None:
         compare_file(WrittenOptions.of(context))

@@ -9,8 +9,8 @@ from xfcost.api.drawings import drawn_ledger
 from xfcost.api.options import DrawnOptions, takes
 from xfcost.api.runs import make_run, run_options
 from xfcost.api.systems import open_systems
-from xfcost.counting.diagram import MOST_DRAWN, Diagram
-from xfcost.counting.diagram import diagram as drawn
+from xfcost.comparing.diagram import MOST_DRAWN, Diagram
+from xfcost.comparing.diagram import diagram as drawn
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.placement import place
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.counting.diagram import BlockBox, Diagram, DiagramColumn
+from xfcost.comparing.diagram import BlockBox, Diagram, DiagramColumn
 from xfcost.ledger import units
 from xfcost.ledger.json_objects import json_text
 from xfcost.ledger.operation import Mixing

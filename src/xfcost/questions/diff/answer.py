@@ -14,13 +14,13 @@ from xfcost.api.options import InputOptions, PredictOption, ProgressOption, RunO
 from xfcost.api.revisions import at_revision, checked_out, code_report, revised
 from xfcost.api.runs import refuse
 from xfcost.api.systems import is_module, module_texts, settings_texts, spec_name
-from xfcost.counting.differences import Diff, difference, other_runs
+from xfcost.comparing.differences import Diff, difference, other_runs
+from xfcost.comparing.saved_report import Report, read_report, report_of
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.runs_file import read_runs
-from xfcost.ledger.saved_report import Report, read_report, report_of
 from xfcost.questions.diff.measured import RunsDiff, runs_difference
 from xfcost.spec.reader import read_file
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.counting.differences import Change, Diff, Total, change_object, parts
+from xfcost.comparing.differences import Change, Diff, Total, change_object, parts
+from xfcost.comparing.saved_report import Report
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.saved_report import Report
 from xfcost.ledger.statistics import TimeRatio
 from xfcost.questions.diff.measured import COSTS, RowDiff, RunsDiff
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes, table_of
-from xfcost.report.measurements import configuration_text
-from xfcost.report.quantities import QUANTITIES, figure_text
+from xfcost.views.measurements import configuration_text
+from xfcost.views.quantities import QUANTITIES, figure_text
 
 # Changes that are listed where the report isn't verbose.
 _MOST: Final = 20

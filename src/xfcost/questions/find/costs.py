@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from xfcost.counting.forward import count, part_rows
-from xfcost.counting.on_devices import cache_bytes
 from xfcost.ledger.budgets import Budget, InferenceMemory, inference_memory
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
@@ -15,6 +14,7 @@ from xfcost.ledger.kept import Kept
 from xfcost.ledger.least_work import expected_weights, kept_keys, kept_macs, kept_shares, weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT, FLOPS_PER_MAC
+from xfcost.parts.serving.bounds import cache_bytes
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from xfcost.counting.comparison import distinct
+from xfcost.comparing.comparison import distinct
 from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata

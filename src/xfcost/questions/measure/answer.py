@@ -25,8 +25,8 @@ from xfcost.ledger.measurements import Header, Measurement
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.questions.measure.progress import SweepLines
 from xfcost.questions.measure.sweep import RowSweep, check_machine, differing_versions, utc_now
-from xfcost.report.measurements import left_out_texts
 from xfcost.report.messages import cleaned_up_on_interrupt
+from xfcost.views.measurements import left_out_texts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

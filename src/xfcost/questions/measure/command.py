@@ -59,7 +59,7 @@ def run(specs: shared.Systems, save: Save, N: Tokens = None, size: Size = None, 
     """
     from xfcost.questions.measure.answer import answer
     from xfcost.questions.measure.progress import sweep_progress
-    from xfcost.report.measurements import document
+    from xfcost.views.measurements import document
 
     if given["output"] is not None and given["output"].resolve() == save.resolve():
         both = shown(save, 100)

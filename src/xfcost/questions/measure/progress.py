@@ -9,9 +9,9 @@ from rich.text import Text
 
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.visible import visible
-from xfcost.report.measurements import configuration_text, outcome_text
 from xfcost.report.messages import say
 from xfcost.report.progress import bar, left_text
+from xfcost.views.measurements import configuration_text, outcome_text
 
 
 class SweepLines:

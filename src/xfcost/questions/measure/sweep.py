@@ -16,7 +16,7 @@ from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Machine, Measurement, RowOutcome, key_of
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.questions.measure.progress import SweepLines
-from xfcost.report.measurements import size_text
+from xfcost.views.measurements import size_text
 
 # Below so many rows the time left is their mean; from there on it grows with the MACs.
 _FEW: Final = 3

@@ -13,10 +13,8 @@ from xfcost.api.option_readers import one_of
 from xfcost.api.options import EVERY, PlotOptions, Progress, takes
 from xfcost.api.runs import make_run, run_options, timing_plan
 from xfcost.api.systems import first_sizes, mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
-from xfcost.counting.choosing import throughput
-from xfcost.counting.comparison import distinct
-from xfcost.counting.devices import read_several
-from xfcost.counting.sweep import (
+from xfcost.comparing.comparison import distinct
+from xfcost.comparing.sweep import (
     CountedSweep,
     SizeAxis,
     common_range,
@@ -25,22 +23,24 @@ from xfcost.counting.sweep import (
     sweep,
     thinned,
 )
+from xfcost.counting.devices import read_several
 from xfcost.counting.system import AccountOptions, System
-from xfcost.ledger.choosing import ThroughputCurve, curve_records
 from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.parts.serving.choices import ThroughputCurve
+from xfcost.parts.serving.choosing import throughput
 from xfcost.questions.plot.points import Pointed, timed_points, traced_points
 from xfcost.questions.plot.throughput_figure import summary, throughput_bytes
 from xfcost.report.document import to_csv
 from xfcost.report.figure import FIGURES
-from xfcost.report.metrics import METRICS, THROUGHPUT
 from xfcost.report.output import check_target, ending_of, write_whole
-from xfcost.report.plot import chart_bytes
-from xfcost.report.scaling import scaling_chart, skipped_text
 from xfcost.spec.run import Run
 from xfcost.systems.spec import torch_there
+from xfcost.views.metrics import METRICS, THROUGHPUT
+from xfcost.views.plot import chart_bytes
+from xfcost.views.scaling import scaling_chart, skipped_text
 
 if TYPE_CHECKING:
     import torch
@@ -379,6 +379,6 @@ def _throughput(specs: Sequence[Any], tokens: str | None, given: Mapping[str, An
     curves = _curves(dict(zip(names, ledgers, strict=True)), run, say)
 
     def rows() -> list[dict[str, Any]]:
-        return [row for curve in curves for row in curve_records(curve)]
+        return [row for curve in curves for row in curve.records()]
 
     return Plot(list(summary(curves)), rows, partial(throughput_bytes, curves))

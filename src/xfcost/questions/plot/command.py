@@ -19,7 +19,7 @@ from xfcost.api.options import (
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, From, Machine, WrittenOptions, plot_file
 from xfcost.report.messages import say
-from xfcost.report.metrics import METRICS, THROUGHPUT
+from xfcost.views.metrics import METRICS, THROUGHPUT
 
 Tokens = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from xfcost.api.options import Progress
 from xfcost.api.systems import system_ledger, system_ledgers
-from xfcost.counting.sweep import CountedSweep, shared_points, thinned
+from xfcost.comparing.sweep import CountedSweep, shared_points, thinned
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.ledger import Ledger

@@ -7,7 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from xfcost.ledger import units
-from xfcost.ledger.choosing import ThroughputCurve, ThroughputPoint
+from xfcost.parts.serving.choices import ThroughputCurve, ThroughputPoint
+from xfcost.parts.serving.text import EXPECTED
 from xfcost.report.figure import (
     Captions,
     LabelBox,
@@ -20,9 +21,8 @@ from xfcost.report.figure import (
     log_panels,
     unit_ticks,
 )
-from xfcost.report.on_devices import EXPECTED
-from xfcost.report.plot import STYLES
 from xfcost.report.style import SYSTEMS
+from xfcost.views.plot import STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

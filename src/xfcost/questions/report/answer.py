@@ -12,9 +12,9 @@ from xfcost.api.options import CompareOptions, takes
 from xfcost.api.roofline import bounded_roofline, under_roofs
 from xfcost.api.runs import make_run, run_options
 from xfcost.api.systems import check_mixing, open_systems, shared_run, system_ledgers, with_remarks
-from xfcost.counting.comparison import Comparison, compared
-from xfcost.counting.diagram import MOST_DRAWN, Diagram, diagram
-from xfcost.counting.sweep import default_span, size_list
+from xfcost.comparing.comparison import Comparison, compared
+from xfcost.comparing.diagram import MOST_DRAWN, Diagram, diagram
+from xfcost.comparing.sweep import default_span, size_list
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, XfcostError, shown
 from xfcost.ledger.execution import ONE_PASS

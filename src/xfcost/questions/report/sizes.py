@@ -7,8 +7,8 @@ from itertools import takewhile
 from math import isqrt
 from typing import Any, Final, NamedTuple
 
+from xfcost.comparing.sweep import TOKENS, SizedSystem
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import TOKENS, SizedSystem
 from xfcost.counting.system import System, mixing_macs
 from xfcost.formulas.exact_form import CHECKS, ExactForms, Form
 from xfcost.formulas.letters import lettered

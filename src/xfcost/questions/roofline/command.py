@@ -57,8 +57,8 @@ def run(
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
     from xfcost.api.roofline import roofline
-    from xfcost.report.roofline import document
-    from xfcost.report.roofline_figure import roofline_bytes
+    from xfcost.views.roofline import document
+    from xfcost.views.roofline_figure import roofline_bytes
 
     if from_ is not None:
         roofline_file(WrittenOptions.of(context))

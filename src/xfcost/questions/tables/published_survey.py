@@ -11,10 +11,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from xfcost.comparing.measured import Ratio, ratios
+from xfcost.comparing.measured_series import METRICS, Series, grouped, identity, shared_words
+from xfcost.comparing.sweep import TOKENS
 from xfcost.counting.forward import count
-from xfcost.counting.measured import Ratio, ratios
-from xfcost.counting.measured_series import METRICS, Series, grouped, identity, shared_words
-from xfcost.counting.sweep import TOKENS
 from xfcost.formulas.component import Component, ComponentError, Mixer, Place, tag_of
 from xfcost.formulas.letters import form_of, grid_in_letters, lettered
 from xfcost.ledger import notebook, units

@@ -17,11 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from xfcost import __version__
-from xfcost.counting.distributed import LOGIT_BYTES
-from xfcost.counting.fitted import closed_form as with_closed_form
-from xfcost.counting.fitted import with_form_of_module
+from xfcost.comparing.fitted import closed_form as with_closed_form
+from xfcost.comparing.fitted import with_form_of_module
 from xfcost.counting.generation import TOKEN_IDS, of_encoder
-from xfcost.counting.training import TrainedParameters, training_step, with_run, with_saved_activations
 from xfcost.formulas.optimizers import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
@@ -32,8 +30,10 @@ from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.record import costs_by_module
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
-from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH, TF32
+from xfcost.parts.training.plan import LOGIT_BYTES
+from xfcost.parts.training.result import RunPlan, Training
+from xfcost.parts.training.step import TrainedParameters, training_step, with_run, with_saved_activations
 from xfcost.torch_models.any_model.alike_layers import (
     AlikeLayers,
     FullRun,

@@ -39,8 +39,8 @@ from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.quantization import WeightFormat
-from xfcost.ledger.training import RunPlan
 from xfcost.ledger.units import TF32
+from xfcost.parts.training.result import RunPlan
 from xfcost.spec.checkpoints import published_weights
 from xfcost.spec.reader import read_file, read_value
 from xfcost.spec.targets import CONFIG, ModuleTarget

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.ledger.execution import Execution, Mode
-from xfcost.ledger.training import RunPlan
+from xfcost.parts.training.result import RunPlan
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.placement import place

@@ -15,7 +15,8 @@ from torch import nn
 from xfcost.ledger.achieved import UPDATE
 from xfcost.ledger.calibration import Calibration, Network, Overhead, training_steps
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Lanes, Phase, Prediction
+from xfcost.ledger.metadata import Lanes, Phase
+from xfcost.parts.prediction.result import Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.shortage import within_torch

@@ -14,7 +14,7 @@ from xfcost.formulas.component import Component, Embed, Enter, Head, Mixer, Obse
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
-from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
+from xfcost.parts.mixing.result import Probe, ProbedMixing, ProbedRow
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import ModuleMaker, SubLayerModel

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.diagram import SUBSCRIPTS, component_title
+from xfcost.comparing.diagram import SUBSCRIPTS, component_title
 from xfcost.formulas.component import Mixer, Residual
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from xfcost import __version__
-from xfcost.counting.crossovers import MOST_PAIRED
+from xfcost.comparing.crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.grid import near_square, sides_text
 from xfcost.ledger.ledger import Ledger
@@ -29,11 +29,11 @@ from xfcost.questions.report.page.system_view import (
     system_view,
 )
 from xfcost.questions.report.sizes import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, SizeFigures
-from xfcost.report.analyze import CONVENTION
-from xfcost.report.crossovers import search_text
 from xfcost.report.input_description import first_stage, names_text, run_text
-from xfcost.report.roofline import place_text, point_cells, roofs_text
 from xfcost.report.style import INDEXED, WORDS
+from xfcost.views.analyze import CONVENTION
+from xfcost.views.crossovers import search_text
+from xfcost.views.roofline import place_text, point_cells, roofs_text
 
 _FOLDER: Final = Path(__file__).parent
 # Lines of an answer, of a system and on crossovers that are shown, and where systems are many; others are folded.
@@ -160,7 +160,7 @@ def method_notes(content: PageContent) -> Iterator[str]:
         yield f"Crossovers were looked for {searched}."
     sources = (
         f"{name}: {ledger.metadata.source}" + "".join(f" with {one}" for one in ledger.metadata.settings)
-        for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
+        for name, ledger in comparison.by_name.items()
     )
     yield f"Sources: {'; '.join(sources)}."
     versions = {
@@ -223,7 +223,7 @@ def roofline_view(found: Sequence[Roofline]) -> dict[str, Any] | None:
     """What the template needs; None where nothing was timed or predicted, and no device named."""
     if not found:
         return None
-    from xfcost.report.roofline_figure import roofline_bytes
+    from xfcost.views.roofline_figure import roofline_bytes
 
     names = ", ".join(one.name for one in found)
     return {

@@ -6,23 +6,24 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from xfcost.counting.comparison import Comparison
-from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.counting.diagram import Diagram
+from xfcost.comparing.comparison import Comparison
+from xfcost.comparing.crossovers import MOST_PAIRED
+from xfcost.comparing.diagram import Diagram
 from xfcost.counting.system import GROWING
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
+from xfcost.parts.prediction.text import compared_prediction_texts
 from xfcost.questions.report.sizes import TOTAL, SizeFigures, row_figures
-from xfcost.report.analyze import order_cell
-from xfcost.report.compare import cost_texts, exponent_text, growth_range, growth_words
-from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
-from xfcost.report.header import COUNTED_ONLY, header
+from xfcost.report.accounts import COUNTED_ONLY
 from xfcost.report.input_description import input_warnings, names_text
-from xfcost.report.quantities import QUANTITIES, figure_text
 from xfcost.report.style import WORDS, letters_text
-from xfcost.report.timing import compared_prediction_texts
+from xfcost.views.analyze import order_cell
+from xfcost.views.compare import cost_texts, exponent_text, growth_range, growth_words
+from xfcost.views.crossovers import crossover_texts, forward_part, size_crossover_texts
+from xfcost.views.header import header
+from xfcost.views.quantities import QUANTITIES, figure_text
 
 
 class PageSizes(NamedTuple):
@@ -66,10 +67,10 @@ def comparison_lines(comparison: Comparison, *, options: bool) -> list[str]:
     """
     if len(comparison.names) == 1:
         return []
-    metadata = {name: ledger.metadata for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
+    metadata = {name: ledger.metadata for name, ledger in comparison.by_name.items()}
     if len(comparison.names) > MOST_PAIRED:
         return [*_extremes(comparison), *input_warnings(metadata, options=options)]
-    texts = (*cost_texts(comparison), *compared_prediction_texts(comparison))
+    texts = (*cost_texts(comparison), *compared_prediction_texts(comparison.by_name))
     return [*(text.plain.strip() for text in texts), *input_warnings(metadata, options=options)]
 
 

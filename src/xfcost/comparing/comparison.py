@@ -1,0 +1,288 @@
+"""Several ledgers side by side: ratios to the first, growth exponents, crossovers; the result of `xfcost compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from xfcost.comparing.crossovers import (
+    MOST_PAIRED,
+    OF_MANY,
+    QUICK,
+    THOROUGH,
+    Crossovers,
+    CrossoverSearch,
+    size_crossovers,
+    token_crossovers,
+)
+from xfcost.comparing.sweep import PIXELS, SizedSystem
+from xfcost.counting.system import GROWING, Grown, System, mixing_macs, without_steps
+from xfcost.ledger import notebook
+from xfcost.ledger.accounts import TRAFFIC
+from xfcost.ledger.achieved import reached
+from xfcost.ledger.join import growth_exponent
+from xfcost.ledger.json_objects import json_text, ledger_object
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import KINDS, MIXINGS
+from xfcost.ledger.statistics import TimeRatio, time_ratio
+from xfcost.ledger.units import count, number_of
+from xfcost.spec.run import Run
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The comparison of several systems."""
+
+    ledgers: tuple[Ledger, ...]
+    names: tuple[str, ...]
+    """One distinct name per system."""
+    figures: dict[str, dict[str, int | float | None]]
+    """System -> quantity -> value."""
+    ratios: dict[str, dict[str, float | None]]
+    """System -> quantity -> its value over the first system's."""
+    growth: dict[str, dict[str, float | None]]
+    """System -> quantity -> exponent in N, between `N` and N·`factor` (4 on a grid, 2 in a sequence, in all streams).
+
+    `N` is another than that of the ledger where that pads; `padded`: the exponents include padding.
+    """
+    by_size: dict[str, dict[int, dict[str, int] | None]]
+    """System -> side of a square image -> tokens and costs, None where it can't have that size; {} without images."""
+    crossovers: tuple[dict[str, Any], ...]
+    """{quantity, systems, N, last_below, cheaper_below, cheaper_above}; many systems are compared with the first alone.
+
+    Both `last_below` and `N` were counted: one system costs less at the first, the other at the second, and at counted
+    points between them both cost the same. At points that were not counted the order may differ: see `searches`."""
+    size_crossovers: tuple[dict[str, Any], ...]
+    """The same at equal image sizes, `size` instead of `N`; only for systems with patches of different sizes."""
+    searches: tuple[CrossoverSearch, ...]
+    """At which N crossovers were searched for, pair by pair, where the pair has any N in common."""
+    size_searches: tuple[CrossoverSearch, ...]
+    """At which image sizes crossovers were searched for."""
+    time_ratios: dict[str, TimeRatio] = {}
+    """System -> its seconds over the first system's, turn by turn; {} where nothing was timed."""
+
+    @property
+    def by_name(self) -> dict[str, Ledger]:
+        """System -> its ledger."""
+        return dict(zip(self.names, self.ledgers, strict=True))
+
+    def __repr__(self) -> str:
+        systems = (f"{name}: {count(figures['macs'])} MACs" for name, figures in self.figures.items())
+        return notebook.line(self, f"{number_of(len(self.names), 'system')}; {', '.join(systems)}")
+
+    _repr_html_ = notebook.html
+
+    def to_json(self) -> str:
+        """The JSON object of `xfcost compare --format json`."""
+        return json_text(comparison_object(self))
+
+
+def comparison_object(comparison: Comparison) -> dict[str, Any]:
+    """The object of `compare --format json`."""
+    tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
+    searches, found = comparison.searches, comparison.time_ratios.items()
+    times = {name: msgspec.to_builtins(one) | {"different": one.different} for name, one in found}
+    return {
+        "N": (tokens.pop() or None) if len(tokens) == 1 else None,
+        "systems": [ledger_object(ledger) for ledger in comparison.ledgers],
+        "figures": comparison.figures,
+        "ratios": comparison.ratios,
+        "growth": comparison.growth,
+        "by_size": comparison.by_size,
+        "crossovers": list(comparison.crossovers),
+        "size_crossovers": list(comparison.size_crossovers),
+        "crossovers_searched": {
+            "N": [min((one.first for one in searches), default=0), max((one.last for one in searches), default=0)],
+            "points": max((one.points for one in searches), default=0),
+            "pairs": msgspec.to_builtins(searches),
+            "sizes": msgspec.to_builtins(comparison.size_searches),
+        },
+    } | ({"time_ratios": times} if times else {})
+
+
+# Image sizes at which systems are compared: the usual ones of ImageNet models, and a detector's.
+SIZES: Final = (224, 384, 512, 1024)
+
+
+def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True) -> Comparison:
+    """The comparison of systems whose `ledgers` were already counted (and traced, timed).
+
+    Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer.
+    """
+    names = distinct([ledger.metadata.name for ledger in ledgers])
+    counted = list(zip(names, systems, ledgers, strict=True))
+    figures = {name: _figures(system, ledger, run) for name, system, ledger in counted}
+    base = figures[names[0]]
+    ratios: dict[str, dict[str, float | None]] = {
+        name: {
+            quantity: value / own if value is not None and (own := base.get(quantity)) else None
+            for quantity, value in values.items()
+        }
+        for name, values in figures.items()
+    }
+    timings = [ledger.timing for ledger in ledgers if ledger.timing is not None]
+    time_ratios: dict[str, TimeRatio] = {}
+    if len(timings) == len(ledgers):
+        time_ratios = {name: time_ratio(timings[0], one) for name, one in zip(names[1:], timings[1:], strict=True)}
+    for name, found in time_ratios.items():
+        ratios[name]["seconds"] = found.ratio
+    density = QUICK if not thorough else THOROUGH if len(systems) <= MOST_PAIRED else OF_MANY
+    sized = [SizedSystem(one, run) for one in systems]
+    tokens = token_crossovers(names, sized, ledgers, density)
+    of_images = [msgspec.structs.replace(one, axis=PIXELS) for one in sized]
+    by_size = _by_size(names, of_images)
+    sizes = size_crossovers(names, of_images, density) if by_size else Crossovers((), ())
+    return Comparison(
+        ledgers=tuple(ledgers),
+        names=tuple(names),
+        figures=figures,
+        ratios=ratios,
+        growth={name: _growth(system.grown(ledger, run)) for name, system, ledger in counted},
+        by_size=by_size,
+        crossovers=tokens.crossovers,
+        size_crossovers=sizes.crossovers,
+        searches=tokens.searches,
+        size_searches=sizes.searches,
+        time_ratios=time_ratios,
+    )
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names; a repeated one is marked `#2`, `#3` and so on."""
+    result: list[str] = []
+    for name in names:
+        number = 1 + sum(1 for earlier in result if earlier == name or earlier.startswith(f"{name} #"))
+        result.append(name if number == 1 else f"{name} #{number}")
+    return result
+
+
+# Figures of `decode` and `generate`: the cache, bytes that a decode step reads, MACs with and without cache.
+_OF_MODES: Final = {
+    "cache_bytes": "cache.bytes",
+    "cache_bytes_per_token": "cache.bytes_per_token",
+    "cross_attention_bytes": "cache.cross_attention_bytes",
+    "read_bytes": "step.bytes_read",
+    "intensity": "step.intensity",
+    "generation_macs": "generation.with_cache.macs",
+    "generation_macs_without_cache": "generation.without_cache.macs",
+}
+# The least time and the memory on the devices of `--on`, where they are known.
+_ON_DEVICES: Final = {
+    "least_seconds": "seconds",
+    "needed_bytes": "memory.needed",
+    "estimated_seconds": "estimate",
+}
+# A part of training -> its figures, where a ledger has it; of a plan the bytes of one device, and the days of the run.
+_OF_TRAINING: Final = {
+    "training.step": {
+        "backward_macs": "backward_macs",
+        "step_flops": "model_flops",
+        "update_flops": "update_flops",
+        "gradients_bytes": "gradients_bytes",
+        "optimizer_bytes": "optimizer_bytes",
+        "kept_bytes": "kept_bytes",
+        "step_bytes": "total_bytes",
+    },
+    "training.run": {"run_flops": "flops", "estimated_flops": "estimate", "run_days": "days"},
+    "training.plan": {
+        "device_parameters_bytes": "memory.parameters",
+        "device_gradients_bytes": "memory.gradients",
+        "device_master_bytes": "memory.master",
+        "device_optimizer_bytes": "memory.optimizer",
+        "device_activations_bytes": "memory.activations",
+        "device_bytes": "memory.total",
+        "device_spare_bytes": "spare_bytes",
+        "bound_days": "bound_days",
+        "run_days": "given_days",
+    },
+}
+
+
+def _read(found: Any, path: str) -> Any:
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found
+
+
+def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
+    scores, scores_with_special = system.scores(ledger, run)
+    memory = ledger.attention_memory()
+    tokens = ledger.metadata.grid_tokens or None
+    figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens and tokens * tokens}
+    figures |= {"params": ledger.total("params"), "active_params": ledger.total("active_params")}
+    figures["macs"] = ledger.total("macs")
+    figures |= _by_kind(ledger)
+    figures["flops"] = ledger.total("flops")
+    figures["score_dot_products"] = scores
+    figures["score_dot_products_with_extra_tokens"] = scores_with_special
+    figures["attention_bytes"] = memory["all_layers"]
+    figures["attention_peak_bytes"] = memory["peak"]
+    figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
+    figures["sequential_steps"] = ledger.metadata.sequential_steps
+    figures["parallel_width"] = ledger.metadata.parallel_width
+    if ledger.generation is not None and ledger.generation.decode is None:  # only a prefill, not a generation
+        work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
+        figures |= dict.fromkeys(work)
+    figures |= {name: _read(ledger, path) for name, path in _OF_MODES.items()}
+    figures["traced_macs"] = ledger.total("traced_macs")
+    if ledger.prediction is not None:
+        figures["predicted_seconds"] = ledger.prediction.seconds
+        update = ledger.prediction.update_seconds
+        figures |= {} if update is None else {"predicted_seconds_update": update}
+    figures |= _time_figures(ledger)
+    if ledger.on is not None:
+        on_devices = {name: _read(ledger.on, path) for name, path in _ON_DEVICES.items()}
+        figures |= {name: figure for name, figure in on_devices.items() if figure is not None}
+        if ledger.no_time is not None:
+            figures |= {name: None for name in _ON_DEVICES if name in figures and name.endswith("seconds")}
+    for part, paths in _OF_TRAINING.items():
+        if (found_part := _read(ledger, part)) is not None:
+            figures |= {name: _read(found_part, path) for name, path in paths.items()}
+    found = reached(ledger)
+    return figures if found is None else figures | {"mfu": found.mfu, "mbu": found.mbu}
+
+
+def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
+    """Seconds of the whole, of all rows of each mixing kind, and of what no row accounts for."""
+    if ledger.timing is None:
+        return {"seconds": None}
+    figures: dict[str, int | float | None] = {"seconds": ledger.timing.seconds}
+    found = {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) for kind in KINDS}  # type: ignore[misc]
+    known = any(found[kind] for kind in MIXINGS) or not found["unknown"]
+    figures |= {f"seconds_{kind}": found[kind] if known else None for kind in MIXINGS}
+    figures |= {"seconds_unknown": found["unknown"]} if found["unknown"] else {}
+    figures["seconds_update"] = ledger.timing.update_seconds
+    if (lanes := ledger.timing.lanes) is not None:
+        figures |= {"seconds_kernels": lanes.kernels, "seconds_host": lanes.host, "seconds_copies": lanes.copies}
+    figures["seconds_not_attributed"] = ledger.timing.not_attributed
+    return figures
+
+
+def _by_kind(ledger: Ledger) -> dict[str, int | float | None]:
+    """MACs of each mixing kind; none of them where no kind is known."""
+    found = {kind: ledger.total("macs", lambda row, kind=kind: row.mixing == kind) for kind in KINDS}  # type: ignore[misc]
+    known = any(found[kind] for kind in MIXINGS) or not found["unknown"]
+    figures: dict[str, int | float | None] = {f"macs_{kind}": (found[kind] or 0) if known else None for kind in MIXINGS}
+    figures |= {"macs_unknown": found["unknown"]} if known and found["unknown"] else {}
+    return figures | {"mixing_macs": mixing_macs(ledger)}
+
+
+def _growth(grown: Grown | None) -> dict[str, float | None]:
+    if grown is None:
+        return dict.fromkeys([*GROWING, "factor", "N", "padded"])
+    costs = {name: (curve(grown.own) or 0, curve(grown.other) or 0) for name, curve in GROWING.items()}
+    exponents = {name: growth_exponent(*both, grown.factor) for name, both in costs.items()}
+    padded = not without_steps(grown.own, grown.other)
+    return exponents | {"factor": grown.factor, "N": grown.own.metadata.grid_tokens, "padded": padded}
+
+
+def _by_size(names: Sequence[str], systems: Sequence[SizedSystem]) -> dict[str, dict[int, dict[str, int] | None]]:
+    """The costs of every system at usual image sizes, where all systems take images."""
+    if not all(one.system.has_images for one in systems) or len(systems) > MOST_PAIRED:
+        return {}
+    found = {name: {side: one.costs(side) for side in SIZES} for name, one in zip(names, systems, strict=True)}
+    return {
+        name: {side: None if counted is None else {"tokens": counted[0]} | counted[1] for side, counted in own.items()}
+        for name, own in found.items()
+    }

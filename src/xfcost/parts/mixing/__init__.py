@@ -1,0 +1,1 @@
+"""How the running model mixes tokens, beside the declared kinds."""

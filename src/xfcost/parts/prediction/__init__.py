@@ -1,0 +1,1 @@
+"""Seconds predicted from a calibration, without running the model."""

@@ -1,0 +1,304 @@
+"""A run on given devices: the least time that it can take, an estimate at stated efficiencies, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.parallelism import Exchange, Parallelism
+from xfcost.ledger.roofs import Bound
+from xfcost.ledger.units import HOUR, size
+
+
+class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
+    """A lower bound of the time: work that no implementation avoids, at the devices' peak and bandwidth.
+
+    The larger of FLOPs / peak and bytes / bandwidth (Williams et al. 2009), divided perfectly among the devices.
+    """
+
+    flops: int
+    """Of its products: 2 per multiply-add; of masked attention only what the mask keeps."""
+    bytes: int
+    """Weights once, and the KV cache: read in a decode step, written by a prefill; of experts the expected number."""
+    peak: float
+    """FLOP/s of all devices."""
+    bandwidth: float
+    """Bytes/s of all devices."""
+    quantised_flops: int = 0
+    """The part of `flops` whose operands have fewer bits, where the devices are faster with these."""
+    quantised_peak: float | None = None
+    """FLOP/s of that part."""
+    link_bytes: int | float = 0
+    """Bytes that each device receives from others that share the model, and as expected for experts elsewhere."""
+    link_seconds: float = 0.0
+    """How long that takes at the full rate of the link; 0 where it is not known, or nothing is shared."""
+    experts_seconds: float = 0.0
+    """In which one device reads its expected experts, layer after layer: a router chooses when its layer begins."""
+
+    @property
+    def compute_seconds(self) -> float:
+        """FLOPs at their peaks."""
+        if self.quantised_peak is None:
+            return self.flops / self.peak
+        return (self.flops - self.quantised_flops) / self.peak + self.quantised_flops / self.quantised_peak
+
+    @property
+    def mean_peak(self) -> float:
+        """FLOP/s of all of `flops`, each at its peak."""
+        return self.peak if not self.quantised_flops else self.flops / self.compute_seconds
+
+    @property
+    def memory_seconds(self) -> float:
+        """Bytes at the full bandwidth, or the experts of one device."""
+        return max(self.bytes / self.bandwidth, self.experts_seconds)
+
+    @property
+    def seconds(self) -> float:
+        """No run takes less."""
+        return max(self.compute_seconds, self.memory_seconds, self.link_seconds)
+
+    @property
+    def bound(self) -> Bound:
+        """What it waits for."""
+        if self.link_seconds > max(self.compute_seconds, self.memory_seconds):
+            return "link-bound"
+        return "memory-bound" if self.memory_seconds > self.compute_seconds else "compute-bound"
+
+    def seconds_at(self, mfu: float | None, mbu: float | None) -> float:
+        """At shares of the peak and of the bandwidth; None is all of it."""
+        rolled = max(self.compute_seconds / (mfu or 1), self.memory_seconds / (mbu or 1))
+        if mfu is None and mbu is None:
+            return max(rolled, self.link_seconds)
+        return rolled + self.link_seconds
+
+    def at(self, mfu: float | None, mbu: float | None) -> TimeEstimate | None:
+        """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.
+
+        The other one may be missing: even at its full rate it takes less. Communication, at the full rate of the link,
+        comes on top: a block waits for the sum of what its devices computed.
+        """
+        compute = self.compute_seconds / (mfu or 1)
+        memory = self.memory_seconds / (mbu or 1)
+        bound: Bound = "memory-bound" if memory > compute else "compute-bound"
+        share = mbu if bound == "memory-bound" else mfu
+        seconds = max(compute, memory) + self.link_seconds
+        return None if share is None else TimeEstimate(seconds=seconds, bound=bound, share=share)
+
+
+class TimeEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds at a stated efficiency."""
+
+    seconds: float
+    bound: Bound
+    share: float
+    """Of the peak where it is compute-bound (MFU), of the bandwidth where it is memory-bound (MBU)."""
+
+
+def why_no_time(spare: int | None, available: int | None, words: str) -> str | None:
+    """`does not fit: 51.2 GiB too much for 79.1 GiB of each`; None of what fits, or may."""
+    if spare is None or available is None or spare >= 0:
+        return None
+    return f"does not fit: {size(-spare)} too much for {size(available)}{words}"
+
+
+class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes of a run, and those of the devices."""
+
+    weights: int
+    cache: int
+    """KV cache and recurrent state, at their largest."""
+    attention: int
+    """The most attention matrices that are alive at once."""
+    activations: int | None = None
+    """The most activations that are alive at once, attention matrices among them; None where these alone are known: of
+    stored counts, and of devices that divide the model as given."""
+    available: int | None
+    """Of all devices together; None where no figure is known."""
+    of_each: bool = False
+    """Is it of the device that needs most, and not of all together? So it is where they share the model as given."""
+    largest_batch: int | None = None
+    """The most samples with which a decode step fits; None in other modes, and where nothing grows with the batch."""
+    largest_tokens: int | None = None
+    """The most tokens with which it fits; None where memory sets no limit."""
+    positions: bool = False
+    """Do the model's positions end at `largest_tokens`, and not the memory?"""
+    fewer_positions: int | None = None
+    """The positions that the model states, where they end between N and `largest_tokens`."""
+    remedies: tuple[str, ...] = ()
+    """Of a run that does not fit: options with each of which it would."""
+
+    @property
+    def needed(self) -> int:
+        """All parts."""
+        return self.weights + self.cache + self.alive
+
+    @property
+    def alive(self) -> int:
+        """Activations, or attention matrices where these alone are known."""
+        return self.attention if self.activations is None else self.activations
+
+    @property
+    def spare(self) -> int | None:
+        """Bytes that are left; negative where it doesn't fit."""
+        return None if self.available is None else self.available - self.needed
+
+    @property
+    def fits(self) -> bool | None:
+        """Does it fit?"""
+        return None if self.spare is None else self.spare >= 0
+
+
+class ComputeBoundBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """From which batch on a decode step is compute-bound."""
+
+    batch: int | None
+    """None: never. Every sample brings its own cache, whose intensity is below the ridge point."""
+    intensity: float | None
+    """FLOPs per byte of cache, which the intensity comes near in large batches; None without a cache."""
+    ridge_point: float
+
+
+class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a generation: the prefill, or all decode steps."""
+
+    name: str
+    time: TimeBound
+
+
+class SharedReads(NamedTuple):
+    """What all devices together read of one block's operation, where they share the model as given."""
+
+    weights: int
+    """Bytes of weights."""
+    cache_copies: float
+    """How often they hold, and read, its keys and values."""
+
+
+def output_word(mode: str) -> str:
+    """What a run in `mode` gives: samples, tokens of a prompt or new tokens."""
+    return {"forward": "samples", "prefill": "prompt tokens"}.get(mode, "tokens")
+
+
+class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """A run on devices."""
+
+    on: DeviceGroup
+    dtype: str
+    mfu: float | None
+    mbu: float | None
+    time: TimeBound
+    """Of the whole run; of a generation its phases together."""
+    memory: MemoryNeed
+    outputs: int
+    """What the run gives: samples of a forward, new tokens of a decode step or a generation, tokens of a prompt."""
+    compute_bound_batch: ComputeBoundBatch | None = None
+    """Of a decode step."""
+    phases: tuple[PhaseBound, ...] = ()
+    notes: tuple[str, ...] = ()
+    parallelism: Parallelism | None = None
+    """How the devices share the model, where that is given; None: perfectly."""
+    exchange: Exchange | None = None
+    """What they exchange, of the last pass or step."""
+    reads: Mapping[str, SharedReads] = {}
+    """With it, path of a row -> what they read of it."""
+
+    @property
+    def no_time(self) -> str | None:
+        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB`; None where it may."""
+        return why_no_time(self.memory.spare, self.memory.available, self.memory_words)
+
+    @property
+    def memory_words(self) -> str:
+        """What the memory of the devices is a figure of: ` (nominal) of each`."""
+        kind = "" if self.on.device.memory_kind == "usable" else f" ({self.on.device.memory_kind})"
+        return kind + (" of each" if self.memory.of_each else "")
+
+    @property
+    def parts(self) -> tuple[TimeBound, ...]:
+        """The phases, which run one after the other; else the whole."""
+        return tuple(phase.time for phase in self.phases) or (self.time,)
+
+    @property
+    def seconds(self) -> float:
+        """The lower bound."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def estimate(self) -> float | None:
+        """Seconds at `mfu` and `mbu`; None where a share is missing, and of a run that does not fit."""
+        if self.no_time is not None:
+            return None
+        found = [part.at(self.mfu, self.mbu) for part in self.parts]
+        return sum(one.seconds for one in found if one is not None) if all(found) else None
+
+    def price_per_output(self, seconds: float | None) -> float | None:
+        """What an output costs at the user's price, of a run of so many seconds; None without either."""
+        price = self.on.price_per_hour
+        return None if price is None or seconds is None else price * seconds / HOUR / self.outputs
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The options that an estimate lacks, of `--mfu` and `--mbu`: the shares of what bounds its parts."""
+        bounding = {
+            "memory" if part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1) else "compute"
+            for part in self.parts
+        }
+        lacking = (("--mfu", self.mfu, "compute"), ("--mbu", self.mbu, "memory"))
+        return tuple(option for option, share, bound in lacking if share is None and bound in bounding)
+
+    def to_object(self) -> dict[str, Any]:
+        """The key `on` of JSON: the lower bound, the estimate and the memory."""
+        device, memory, closing = self.on.device, self.memory, self.compute_bound_batch
+        fit = {"needed": memory.needed, "spare": memory.spare, "fits": memory.fits}
+
+        def timed(seconds: float) -> float | None:
+            return seconds if self.no_time is None else None
+
+        return {
+            "device": device.name,
+            "count": self.on.count,
+            "dtype": self.dtype,
+            "quantised_flops": self.time.quantised_flops,
+            "quantised_flops_per_second": self.time.quantised_peak,
+            "peak_flops_per_second": self.on.peak(self.dtype),
+            "bytes_per_second": self.on.bytes_per_second,
+            "ridge_point": self.time.mean_peak / self.time.bandwidth,
+            "flops": self.time.flops,
+            "bytes": self.time.bytes,
+            "compute_seconds": timed(self.time.compute_seconds),
+            "memory_seconds": timed(self.time.memory_seconds),
+            "least_seconds": timed(self.seconds),
+            "bound": self.time.bound,
+            "phases": {
+                one.name: {"least_seconds": timed(one.time.seconds), "bound": one.time.bound} for one in self.phases
+            },
+            "no_time": self.no_time,
+            "outputs": self.outputs,
+            "most_outputs_per_second": timed(self.outputs / self.seconds) if self.seconds else None,
+            "least_price_per_output": self.price_per_output(timed(self.seconds)),
+            "estimated_price_per_output": self.price_per_output(self.estimate),
+            "mfu": self.mfu,
+            "mbu": self.mbu,
+            "estimated_seconds": self.estimate,
+            **self._sharing(),
+            "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
+            "compute_bound_batch": None if closing is None else closing.batch,
+            "notes": [*self.notes, *device.notes],
+        }
+
+    def _sharing(self) -> dict[str, Any]:
+        """The keys `parallelism` and `communication`, with degrees of parallelism; {} without."""
+        if self.parallelism is None or self.exchange is None:
+            return {}
+        links = ("link_bytes", "link_seconds")
+        exchanged = msgspec.to_builtins(self.exchange) | {name: getattr(self.time, name) for name in links}
+        if self.no_time is not None:
+            exchanged |= {name: None for name in exchanged if name.endswith("seconds")}
+        plan = self.parallelism
+        return {
+            "parallelism": msgspec.to_builtins(plan) | {"replicas": plan.replicas(self.on.count)},
+            "communication": exchanged,
+        }

@@ -1,0 +1,395 @@
+"""Ledger -> the lines of inference: the cache, a decode step; on given devices does it fit, and how fast is it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from xfcost.ledger import units
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.least_work import by_chance, extreme_weight_bytes, weight_bytes
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
+from xfcost.ledger.parallelism import Exchange, Parallelism
+from xfcost.ledger.quantization import CACHE_FORMATS
+from xfcost.ledger.roofs import Bound
+from xfcost.parts.serving.result import ComputeBoundBatch, MemoryNeed, OnDevices, output_word
+from xfcost.report.document import DataTable, TextLines, line, numbers
+
+EXPECTED: Final = "with the expected experts"
+
+
+def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
+    """The header's lines of the cache, and of the total of a generation."""
+    if ledger.generation is not None:
+        yield generation_text(ledger.generation)
+    if ledger.cache is not None:
+        yield cache_text(ledger.cache, ledger.metadata)
+        if (cross := ledger.cache.cross_attention_bytes) > 0:
+            yield line(
+                f"{units.size(cross)} ({units.percent(cross, ledger.cache.bytes)} of it), filled once by the encoder; "
+                "new tokens add nothing",
+                head="cross-attention in the cache: ",
+            )
+
+
+def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """How quantised weights are stored, and which ones are."""
+    weights = ledger.metadata.weight_format
+    if weights is None:
+        return
+    stored, dtype = ledger.storage, ledger.metadata.dtype
+    found = [one for row in ledger.rows for one in stored.quantised(row)]
+    matrices = sum(one.matrix.elements * one.blocks for one in found)
+    params = ledger.total("params") or 0
+    kinds = {"experts" if one.matrix.count > 1 else "linear layers" for one in found}
+    which = " and ".join(sorted(kinds, reverse=True)) or "none"
+    words = f"{units.size(ledger.held_bytes)}; {units.percent(matrices, params)} of the parameters, the matrices of "
+    words += f"{which}, in {weights.words}; others in {units.stored_in(dtype)}"
+    if weights.published:
+        yield line(f"{weights.name}, as published: {words}", head="weights: ")
+    else:
+        yield line(words, head=f"{weights.name} weights: ")
+
+
+def step_answers(ledger: Ledger) -> Iterator[TextLines]:
+    """The header's lines of a decode step: bytes read, intensity, tokens at once."""
+    if ledger.step is not None:
+        yield from step_texts(ledger.step, cache_name(ledger.cache), experts=by_chance(ledger))
+        yield line(f"{ledger.metadata.batch:,} (one per sample)", head="tokens at once: ")
+
+
+def cache_name(*caches: CacheBytes | None) -> str:
+    """`KV cache`, `recurrent state`, or both, of one system or several."""
+    known = [cache for cache in caches if cache is not None]
+    recurrent = any(cache.recurrent_bytes for cache in known)
+    if not recurrent or any(cache.bytes > cache.recurrent_bytes for cache in known):
+        return "KV cache and recurrent state" if recurrent else "KV cache"
+    return "recurrent state"
+
+
+def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
+    """Its bytes, and how they grow with N."""
+    growth = "it does not grow with N" if cache.bytes else "nothing is cached"
+    if cache.bytes_per_token:
+        growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
+        constant = cache.state_bytes - cache.cross_attention_bytes
+        growth += f"; {units.size(constant)} do not grow with N" if constant else ""
+    dtype = metadata.cache_format or units.stored_in(metadata.dtype)
+    dtype += ", as published" if metadata.published_cache else ""
+    if metadata.cache_format is not None and cache.recurrent_bytes:
+        dtype += f" ({units.size(cache.recurrent_bytes)} of recurrent state in {units.stored_in(metadata.dtype)})"
+    size = f"{units.size(cache.bytes)} {dtype}, batch {metadata.batch}"
+    return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
+
+
+def step_texts(step: DecodeStep, cache: str, *, experts: bool) -> Iterator[TextLines]:
+    """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
+    yield line(
+        f"{'expected ' if experts else ''}{units.size(step.bytes_read)} "
+        f"({units.size(step.weight_bytes)} of weights, {units.size(step.cache_bytes)} of {cache})",
+        head="bytes read per step: ",
+    )
+    if step.intensity is not None:
+        yield line(
+            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if experts else ''}: memory-bound "
+            "wherever the ridge point is higher",
+            head="arithmetic intensity ",
+        )
+
+
+def experts_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """The weights that a pass reads, of which an expected number of experts is a part, and their extremes."""
+    if by_chance(ledger):
+        same, most = map(units.size, extreme_weight_bytes(ledger))
+        yield line(
+            f"{units.size(weight_bytes(ledger))} {EXPECTED}; {same} if all tokens choose the same ones, {most} if they "
+            "choose as many as they can",
+            head="weights read once: ",
+        )
+
+
+def intensity_number(intensity: float) -> str:
+    """`0.50`, `151`: three digits, two of them behind the point where it is small."""
+    return f"{intensity:.2f}" if intensity < 10 else f"{intensity:,.4g}"  # noqa: PLR2004 - two digits behind the point
+
+
+def generation_text(generation: Generation) -> TextLines:
+    """The total of prompt and new tokens, and how much more it is without a cache."""
+    m, n = generation.new_tokens, generation.prompt
+    total = generation.with_cache
+    work = total or generation.without_cache
+    words = f"{units.exact(work.macs)} MACs   {units.exact(work.flops)} FLOPs"
+    if total is None:
+        return line(words, head=f"{units.number_of(m, 'new token')} after {n:,}, without a cache: ")
+    more = _times_more(total.macs, generation.without_cache.macs)
+    return line(f"{words} ({more} without a cache)", head=f"{units.number_of(m, 'new token')} after {n:,}: ")
+
+
+def generation_table(generation: Generation) -> DataTable:
+    """With a cache, and without one."""
+    m, n = generation.new_tokens, generation.prompt
+    lines: list[tuple[str, PassWork | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]
+    if generation.decode is not None:
+        lines += [(f"  {units.number_of(m - 1, 'decode step')}", generation.decode, "")]
+        lines += [("with a cache", generation.with_cache, "bold")]
+    passes = "1 pass" if m == 1 else f"{m:,} passes"
+    lines += [(f"without a cache: {passes} over all tokens so far", generation.without_cache, "bold")]
+    rows = [
+        [words, units.count(None if work is None else work.macs), units.count(None if work is None else work.flops)]
+        for words, work, _ in lines
+    ]
+    if generation.with_cache is not None:
+        cached, anew = generation.with_cache, generation.without_cache
+        rows.append(["", _times_more(cached.macs, anew.macs), _times_more(cached.flops, anew.flops)])
+    columns = numbers(f"{units.number_of(m, 'new token')} after {n:,}", "MACs", "FLOPs")
+    return DataTable(columns, rows, [*(style for _, _, style in lines), ""])
+
+
+def _times_more(less: int, more: int) -> str:
+    if less == more:
+        return "as much"
+    return f"{units.ratio(more / less)} more" if less else units.DASH
+
+
+_EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
+
+
+def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """`8 × NVIDIA H100 SXM 80 GB: fits, 188.9 GiB to spare`, or by how much it doesn't."""
+    if ledger.on is not None:
+        yield TextLines([fit_words(ledger.on)], head=f"{ledger.on.on.title}: ", advice=fit_advice(ledger.on))
+
+
+def fit_advice(found: OnDevices) -> str:
+    """`it would fit with --on h100-sxmx4`, of what doesn't fit."""
+    return f"it would fit with {', or '.join(found.memory.remedies)}" if found.memory.remedies else ""
+
+
+def fit_words(found: OnDevices) -> str:
+    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB`."""
+    need = found.memory
+    if need.spare is None or need.available is None:
+        return f"takes {units.size(need.needed)}; its memory is not known"
+    whole = f"{units.size(need.available)}{found.memory_words}"
+    return found.no_time or f"fits, {units.size(need.spare)} of {whole} to spare"
+
+
+def time_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """The lower bound, and the estimate at the efficiencies that were given.
+
+    None of a run that does not fit. Why there is no estimate is left out where the time is predicted.
+    """
+    found = ledger.on
+    if found is None or found.memory.fits is False:
+        return
+    mode, batch = ledger.metadata.mode, ledger.metadata.batch
+    what = _bounds_text(part.bound for part in found.parts)
+    experts = f" {EXPECTED}" if by_chance(ledger) else ""
+    yield _time_line(f"lower bound{experts}: ", found.seconds, what, found, (mode, batch))
+    if found.estimate is not None:
+        yield _time_line(f"estimate at {shares_text(found)}: ", found.estimate, "", found, (mode, batch))
+    elif ledger.prediction is None:
+        reason, advice = no_estimate(found)
+        yield TextLines([f"no estimate: {reason}"], advice=advice)
+
+
+def _bounds_text(bounds: Iterable[Bound]) -> str:
+    one, *others = dict.fromkeys(bounds)
+    return "the prefill and each decode step at its bound" if others else one
+
+
+def no_estimate(found: OnDevices) -> tuple[str, str]:
+    """Why there is no estimate, and how the shares that it lacks are given."""
+    example = " ".join(_EXAMPLE[option] for option in found.missing)
+    if found.mfu is None and found.mbu is None:
+        return "the share of the peak rates that the run reaches is not known", f"give it, as in {example}"
+    names = " and ".join(option.removeprefix("--").upper() for option in found.missing)
+    return f"{names} {'is' if len(found.missing) == 1 else 'are'} missing", f"give it, as in {example}"
+
+
+def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> TextLines:
+    """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`; and their price."""
+    mode, batch = run
+    per = " per step" if mode == "decode" else ""
+    outputs = output_word(mode)
+    rate = f"{units.count(found.outputs / seconds, 3)} {outputs}/s" if seconds else ""
+    if batch > 1 and mode in {"decode", "generate"} and seconds:
+        rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
+    if (price := found.price_per_output(seconds)) is not None:
+        rate += f"; {1e6 * price:,.3g} per million {outputs}"
+    return line(f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}", head=head)
+
+
+def rate_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """`30 tokens/s of each sample, at the bound: up to batch 51, where memory ends; 2.03 k tokens/s together`."""
+    found, rate = ledger.on, next((choice.at_rate for choice in ledger.choices), None)
+    if found is None or rate is None:
+        return
+    limits = {"memory": rate.by_memory, "rate": rate.by_rate}
+    other = limits["rate" if rate.limit == "memory" else "memory"]
+    if rate.limit is None:
+        words = "at every batch"
+    elif not rate.batch:
+        words = f"at no batch size: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
+    else:
+        words = f"up to batch {rate.batch:,}, {_ENDS[rate.limit]}; {units.count(rate.outputs_per_second, 3)} tokens/s"
+        words += f" together ({_OTHER[rate.limit]} {'at every batch' if other is None else f'up to {other:,}'})"
+    yield line(words, head=f"{rate.tokens_per_user:g} tokens/s of each sample, {rate_basis(found, ledger)}: ")
+
+
+# A limit of the batch -> where it ends by it, and how far the other one goes.
+_ENDS: Final = {"memory": "where memory ends", "rate": "where a step takes longer"}
+_OTHER: Final = {"memory": "fast enough", "rate": "fits"}
+
+
+def rate_basis(found: OnDevices, ledger: Ledger) -> str:
+    """Which time rates are taken of: `at the bound`, `estimated at 60 % MBU and the full peak`."""
+    many = any(choice.at_rate is not None for choice in ledger.choices)  # a batch may choose more experts
+    experts = f" {EXPECTED}" if by_chance(ledger) or (many and any(row.idle_params for row in ledger.rows)) else ""
+    if found.mfu is None and found.mbu is None:
+        return f"at the bound{experts}"
+    full = " and the full peak" if found.mfu is None else " and the full bandwidth" if found.mbu is None else ""
+    return f"estimated at {shares_text(found)}{full}{experts}"
+
+
+def shares_text(found: OnDevices) -> str:
+    """`40 % MFU and 60 % MBU`: those that were given."""
+    given = (("MFU", found.mfu), ("MBU", found.mbu))
+    return " and ".join(f"{100 * share:.3g} % {name}" for name, share in given if share is not None)
+
+
+def included_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """The parts of the memory, how far it reaches, when it is compute-bound, what the bounds leave out."""
+    found = ledger.on
+    if found is None:
+        return
+    yield memory_text(ledger, found.memory)
+    if found.parallelism is not None and found.exchange is not None:
+        yield line(_sharing(found.parallelism, found.on), head="shared: ")
+        yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
+    if reaches := _reaches(found.memory, ledger.metadata.batch):
+        yield line(reaches)
+    if found.memory.fits is not False:
+        yield from _time_bases(found, ledger)
+    for note in (*found.notes, *found.on.device.notes):
+        yield line(note, "dim")
+
+
+def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
+    """When a step is compute-bound, the price of the devices, and what the bound counts and leaves out."""
+    if found.compute_bound_batch is not None:
+        expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
+        yield line(_closing(found.compute_bound_batch, expected))
+    if found.on.price_per_hour is not None:
+        yield line(f"{found.on.price_per_hour:,.4g} per hour", head="price: ")
+    yield line(_assumed(found, ledger), "dim")
+
+
+def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
+    """`memory: weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
+    alive = "attention matrices" if need.activations is None else "activations"
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, alive: need.alive}
+    words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
+    each = " on the device that needs most" if need.of_each else ""
+    others = "; without other activations" if need.activations is None else ""
+    return line(f"{words}{each}{others}", head="memory: ")
+
+
+def _sharing(plan: Parallelism, on: DeviceGroup) -> str:
+    """`tensor-parallel 4 × pipeline 2, 2 replicas with a part of the samples each`."""
+    degrees = {"tensor-parallel": plan.tensor, "pipeline": plan.pipeline}
+    words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    replicas = plan.replicas(on.count)
+    texts = [" × ".join(words)] if words else []
+    texts += [f"{replicas} replicas, each with its part of the samples"] if replicas > 1 else []
+    texts += [f"whole experts on {plan.expert} devices"] if plan.expert > 1 else []
+    return ", ".join(texts) or "one device"
+
+
+def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
+    """What each device receives, and how long that takes at least."""
+    time, per = found.time, " per step" if ledger.metadata.mode == "decode" else ""
+    parts = []
+    if exchange.all_reduces:
+        parts.append(f"{exchange.all_reduces} all-reduces (a ring moves {exchange.ring:.3g}× as much)")
+    parts += ["activations from stage to stage"] if exchange.stage_bytes else []
+    parts += ["tokens to experts and back, as expected"] if exchange.all_to_all_bytes else []
+    if not parts:
+        return "none"
+    size = f"each device receives {units.size(round(time.link_bytes))}{per}: {', '.join(parts)}"
+    if exchange.rate is None or exchange.link is None:
+        return f"{size}; its link is not known"
+    where = f"at {units.count(exchange.rate)}B/s ({exchange.link})"
+    device = found.on.device
+    if device.node is None or (device.network is None and found.on.count > device.node):
+        where += ", if it connects all of them"
+    elif exchange.all_to_all_bytes and device.network is not None and found.on.count > device.node:
+        where += f", beyond {device.node} devices {units.count(device.network.rate.value)}B/s ({device.network.name})"
+    return f"{size}; {units.seconds(time.link_seconds)} {where}"
+
+
+def _reaches(need: MemoryNeed, batch: int) -> str | None:
+    """`fits up to batch 12, or up to N = 205,397 at batch 8; the model has 8,192 positions`."""
+    ends = []
+    if need.largest_batch is not None:
+        ends.append(f"up to batch {need.largest_batch:,}" if need.largest_batch else "at no batch size")
+    if need.largest_tokens is not None:
+        why = ", where the model's positions end" if need.positions else ""
+        why = why if need.fewer_positions is None else f"; the model has {need.fewer_positions:,} positions"
+        ends.append(f"up to N = {need.largest_tokens:,} at batch {batch:,}{why}")
+    return (
+        f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch size" if ends else None
+    )
+
+
+def _closing(found: ComputeBoundBatch, expected: str) -> str:
+    """From which batch on a step is compute-bound, or why it never is."""
+    if found.batch is not None:
+        ridge = f"ridge point {found.ridge_point:,.4g} FLOP/byte"
+        return f"compute-bound from batch {found.batch:,} on{expected} ({ridge})"
+    if found.intensity is None or found.intensity > found.ridge_point:
+        return f"compute-bound at no batch size up to the largest{expected}"
+    return (
+        f"compute-bound at no batch size: each sample's cache has {found.intensity:,.3g} FLOP/byte, the ridge point is "
+        f"{found.ridge_point:,.4g}"
+    )
+
+
+def _assumed(found: OnDevices, ledger: Ledger) -> str:
+    """The FLOPs and bytes that the bound and the estimate divide, and what they leave out."""
+    mode, name = ledger.metadata.mode, cache_name(ledger.cache)
+    cache = {"decode": f" and {name} once", "prefill": f" once, {name} written", "generate": f" and {name}"}
+    cache = cache if ledger.cache is not None else {}
+    device, dtype = found.on.device, found.dtype
+    measured = "" if device.calibrated is None else ", as calibrated"
+    shared = "" if found.on.count == 1 else f", divided perfectly among {found.on.count:,}; without communication"
+    if found.parallelism is not None:
+        shared = " of each device; the longest of products, memory and communication"
+    each = 1 if found.parallelism is None else found.on.count
+    cached = None if ledger.generation is None else ledger.generation.with_cache
+    macs = ledger.total("macs") if cached is None else cached.macs
+    kept = " of pairs that the masks keep" if found.time.flops < 2 * (macs or 0) else ""
+    rate = f"{units.count(device.peak(dtype))}FLOP/s {dtype}"
+    products = f"{units.count(found.time.flops / each)}FLOPs of products{kept} at {rate}"
+    if (faster := found.time.quantised_peak) is not None:
+        share = units.percent(found.time.quantised_flops, found.time.flops)
+        rate = f"{units.count(faster / found.on.count)}FLOP/s"
+        products += f", {share} of them with {_quantised_words(found, ledger)} at {rate}"
+    return (
+        f"{'bound' if found.estimate is None else 'bound and estimate'}: {products}; "
+        f"{units.size(round(found.time.bytes / each))}, weights{cache.get(mode, ' once')}, at "
+        f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
+    )
+
+
+def _quantised_words(found: OnDevices, ledger: Ledger) -> str:
+    """`fp8 weights and fp8 cache`: those whose products the device computes faster."""
+    metadata, device = ledger.metadata, found.on.device
+    weights = None if metadata.weight_format is None else metadata.weight_format.products
+    cache = None if metadata.cache_format is None else CACHE_FORMATS[metadata.cache_format]
+    name = metadata.weight_format and metadata.weight_format.name
+    known = ((weights, f"{name} weights"), (cache, f"{metadata.cache_format} cache"))
+    peak = device.peak(found.dtype)
+    return " and ".join(words for dtype, words in known if dtype in device.peaks and device.peak(dtype) > peak)

@@ -1,0 +1,1 @@
+"""Seconds measured on a device."""

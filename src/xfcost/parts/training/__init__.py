@@ -1,0 +1,1 @@
+"""A training step and run: backward pass, optimizer, saved activations, and the plan that divides them."""

@@ -1,0 +1,30 @@
+"""A ledger in the formats of a run and on its devices, whatever sort of system was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.quantization import WeightFormat, checkpoint_warnings
+from xfcost.parts.serving.bounds import SizedRun, on_devices
+from xfcost.parts.serving.choosing import with_choices
+from xfcost.parts.training.plan import with_training_plan
+from xfcost.spec.run import Run, cache_of, weights_of
+
+
+def sized_on_devices(
+    ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun], published: WeightFormat | str | None
+) -> Ledger:
+    """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes.
+
+    Of the weights that is the `published` format, where the run gives none.
+    """
+    weights, warnings = weights_of(run, published)
+    warnings += checkpoint_warnings(ledger.rows, weights)
+    ledger = ledger.stored_as(weights, cache_of(run, published)).with_warnings(warnings)
+    if run.plan is not None:
+        return with_training_plan(ledger, None, run.plan)
+    if run.on is None and not run.choices:
+        return ledger
+    sizes = sizes_of(ledger)
+    return with_choices(on_devices(ledger, run, sizes), run, sizes)

@@ -1,0 +1,145 @@
+"""Crossovers of a comparison as text: which points were counted, and which system costs less at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from xfcost.comparing.comparison import Comparison
+from xfcost.comparing.crossovers import CrossoverSearch, NamedOrder
+from xfcost.report.document import TextLines, line
+from xfcost.views.quantities import QUANTITIES
+
+CURVE_WORDS: Final = {name: QUANTITIES[name].name for name in ("macs", "mixing_macs", "attention_bytes")}
+# Of these a report that is not verbose has a line.
+_USUAL_QUANTITIES: Final = ("macs", "attention_bytes")
+# An order that changes more often is summed up.
+_MOST_CHANGES: Final = 3
+# Fewer tokens, and images with shorter sides, are left out of a report that is not verbose.
+_SMALLEST: Final = {"lengths": 32, "grids": 32, "sizes": 64}
+# A counted point -> its name.
+_At = Callable[[int], str]
+
+
+def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLines]:
+    """The N at which one overtakes the other, or that none does at the counted N."""
+    if not comparison.searches:
+        if _have_tokens(comparison):
+            yield line("crossovers: no N fits two of the systems", "bold")
+        return
+    searches = comparison.searches if verbose else list(map(_of_usual_sizes, comparison.searches))
+    lines = order_lines(searches, lambda tokens: f"N = {tokens:,}", verbose=verbose)
+    yield from _headed(f"crossovers at equal N{forward_part(comparison)}", searches, lines, verbose=verbose)
+
+
+def _headed(
+    words: str, searches: Sequence[CrossoverSearch], lines: Sequence[TextLines], *, verbose: bool
+) -> Iterator[TextLines]:
+    """The lines below what was searched for and where; with `verbose` where, pair by pair, if that differs."""
+    searched = list(dict.fromkeys(map(search_text if verbose else range_text, searches)))
+    if len(searched) == 1:
+        yield line(f" ({searched[0]}):" if lines else f": none found ({searched[0]})", head=words)
+    else:
+        yield line("" if lines else " none found", head=f"{words}:")
+        for one in searches if verbose else ():
+            yield line(f"  {one.systems[0]} and {one.systems[1]}: counted {search_text(one)}", "dim")
+    yield from lines
+
+
+def _have_tokens(comparison: Comparison) -> bool:
+    """Have all systems an N? A module whose inputs have the letters H and W alone has none."""
+    return all(ledger.metadata.grid_tokens for ledger in comparison.ledgers)
+
+
+def forward_part(comparison: Comparison) -> str:
+    """The part of the work that growth and crossovers are of, where it is not all."""
+    first = comparison.ledgers[0]
+    return " of the prefill" if first.generation else " of the forward" if first.training else ""
+
+
+def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLines]:
+    """The image sizes at which one overtakes the other; small images only with `verbose`."""
+    searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
+    lines = order_lines(searches, lambda side: f"{side}×{side}", verbose=verbose)
+    if lines or (searches and not _have_tokens(comparison)):
+        yield from _headed("crossovers at equal image sizes", searches, lines, verbose=verbose)
+
+
+def _of_usual_sizes(search: CrossoverSearch) -> CrossoverSearch:
+    """The search without so few tokens, and so small images, that no model is used on them."""
+    usual = tuple(one for one in search.orders if one.last >= _SMALLEST[search.kind])
+    starts = {one.quantity: one.first for one in reversed(usual)}
+    return msgspec.structs.replace(search, orders=usual, first=max([search.first, *starts.values()]))
+
+
+def range_text(one: CrossoverSearch) -> str:
+    """`counted from N = 1 to 1,048,576`, `counted from 64 to 2,048 pixels`."""
+    some = ", not every one" if one.every < one.last else ""
+    if one.kind == "sizes":
+        return f"counted from {one.first:,} to {one.last:,} pixels{some}"
+    where = "on square grids " if one.kind == "grids" else ""
+    return f"counted {where}from N = {one.first:,} to {one.last:,}{some}"
+
+
+def search_text(one: CrossoverSearch) -> str:
+    """`on every square grid from N = 1 to 4,096, and at some to 1,048,576; between those not counted …`."""
+    more = "; between counted sizes the order may change again" if one.every < one.last else ""
+    if one.kind == "lengths":
+        each = "" if one.grain == 1 else f", multiples of {one.grain:,}"
+        every = f", every one to {one.every:,}" if one.every else ""
+        return f"at {one.points:,} N from {one.first:,} to {one.last:,}{each}{every}{more}"
+    what = "on every square grid from N =" if one.kind == "grids" else f"at every multiple of {one.grain} pixels from"
+    if not one.every:
+        return f"at {one.points:,} of them from {one.first:,} to {one.last:,}{more}"
+    some = f", and at some to {one.last:,}" if more else ""
+    return f"{what} {one.first:,} to {one.every:,}{some}{more}"
+
+
+def order_lines(searches: Sequence[CrossoverSearch], at: _At, *, verbose: bool = False) -> list[TextLines]:
+    """One line per pair whose order changes between counted points; with `verbose` also of mixing MACs alone."""
+    quantities = CURVE_WORDS if verbose else _USUAL_QUANTITIES
+    lines = []
+    for search in searches:
+        texts = {one: text for one in quantities if (text := _order_text(search, one, at, verbose=verbose))}
+        if texts:
+            lines.append(line("  " + "; ".join(f"{CURVE_WORDS[one]}: {text}" for one, text in texts.items())))
+    return lines
+
+
+def _order_text(search: CrossoverSearch, quantity: str, at: _At, *, verbose: bool) -> str:
+    """Which costs less up to, between and from which counted points on; nothing where one does at all of them.
+
+    Points at which both cost the same are named with `verbose`, and where they are several.
+    """
+    runs: list[NamedOrder] = []
+    for one in search.orders:
+        if one.quantity != quantity or not (verbose or one.cheaper or one.first < one.last or not runs):
+            continue
+        if runs and runs[-1].cheaper == one.cheaper:
+            runs[-1] = msgspec.structs.replace(runs[-1], last=one.last, points=runs[-1].points + one.points)
+        else:
+            runs.append(one)
+    if not runs:
+        return ""
+    first, *others = runs
+    if not others:
+        equal = f"{' and '.join(search.systems)} are equal at all {first.points:,} counted"
+        return "" if first.cheaper or (quantity != "macs" and not verbose) else equal
+    who = f"{first.cheaper} costs less" if first.cheaper else f"{' and '.join(search.systems)} are equal"
+    texts = [f"{who} {'at' if first.first == first.last else 'up to'} {at(first.last)}"]
+    if len(others) > _MOST_CHANGES:
+        texts.append(f"then the order changes {len(others)} times ({_tally(runs, search)})")
+        others = others[-1:]
+    for one in others:
+        span = f"from {at(one.first)} {'on' if one is runs[-1] else f'to {at(one.last)}'}"
+        texts.append(f"{one.cheaper or 'equal'} {f'at {at(one.first)}' if one.first == one.last else span}")
+    return ", ".join(texts)
+
+
+def _tally(orders: Sequence[NamedOrder], search: CrossoverSearch) -> str:
+    """At how many of the counted points which of the two costs less."""
+    points = {who: sum(one.points for one in orders if one.cheaper == who) for who in (*search.systems, None)}
+    shares = [f"{who or 'equal'} at {number:,}" for who, number in points.items() if number]
+    return f"{', '.join(shares)} of {sum(points.values()):,} counted"

@@ -1,0 +1,126 @@
+"""The header of `analyze`: the system, its run, the answer, how the accounts agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.ran import ClosedForm
+from xfcost.parts.mixing.text import kinds_texts
+from xfcost.parts.prediction.text import prediction_texts
+from xfcost.parts.serving.text import (
+    cache_answers,
+    cache_name,
+    fit_texts,
+    included_texts,
+    rate_texts,
+    step_answers,
+    time_texts,
+    weights_texts,
+)
+from xfcost.parts.timing.text import reached_texts, time_answer
+from xfcost.parts.training.text import few_tokens_texts, plan_answers, training_answers
+from xfcost.report.accounts import agreement_texts, run_texts
+from xfcost.report.document import TextLines, line
+from xfcost.views.largest import largest_texts, slowest_texts
+
+
+def header(ledger: Ledger) -> list[TextLines]:
+    """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
+    checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
+    return [*run_texts(ledger.metadata), *_answers(ledger), *agreement_texts(ledger), *checked]
+
+
+def active_params(ledger: Ledger) -> int | None:
+    """Parameters that a token uses, where those are not all."""
+    active = ledger.total("active_params")
+    return None if active == ledger.total("params") else active
+
+
+def at_least(ledger: Ledger) -> str:
+    """`at least ` before the totals of a module that runs an operation that nothing counts."""
+    return "at least " if ledger.module is not None and not ledger.module.complete else ""
+
+
+def _answers(ledger: Ledger) -> Iterator[TextLines]:
+    yield from few_tokens_texts(ledger)
+    yield from plan_answers(ledger)
+    yield from reached_texts(ledger) if ledger.training is not None else ()
+    yield from training_answers(ledger, at_least(ledger))
+    yield from fit_texts(ledger)
+    yield from cache_answers(ledger)
+    yield from weights_texts(ledger)
+    yield from time_texts(ledger)
+    yield from rate_texts(ledger)
+    yield from reached_texts(ledger) if ledger.training is None else ()
+    yield from prediction_texts(ledger)
+    yield from time_answer(ledger)
+    yield from slowest_texts(ledger)
+    yield from largest_texts(ledger) if ledger.on is not None else ()
+    yield from included_texts(ledger)
+    yield from step_answers(ledger)
+    yield _totals(ledger)
+    yield from largest_texts(ledger) if ledger.on is None else ()
+    yield from closed_form_texts(ledger, at_least(ledger))
+    memory = ledger.attention_memory()
+    if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
+        yield line(
+            f"attention memory: {units.size(memory['all_layers'])} in all layers (training), "
+            f"{units.size(memory['peak'])} peak (inference)"
+        )
+
+
+def _totals(ledger: Ledger) -> TextLines:
+    active = active_params(ledger)
+    used = f" ({units.exact(active)} active)" if active is not None else ""
+    work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
+    params = f"{units.exact(ledger.total('params'))} parameters{used}"
+    if ledger.generation is not None and ledger.generation.with_cache is not None:
+        return line(params)  # its MACs and FLOPs are above
+    macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
+    return line(f"{params}   {macs} MACs   {flops} FLOPs{work}")
+
+
+# Other remainders that are listed; json has all.
+_MOST_LISTED: Final = 3
+
+
+def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
+    """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
+
+    `at_least` comes before it if operations are not counted.
+    """
+    form = None if ledger.module is None else ledger.module.closed_form
+    if form is None:
+        return
+    of = "N" if form.letter == "N" else "P = H·W"
+    if form.macs is None:
+        yield line(f"in {of}: no closed form; {form.refused}", "dim")
+        return
+    counted = ", ".join(f"{size:,}" for size in form.sizes)
+    yield line(f"{_where(form)}   counted at {form.letter} = {counted}", head=f"in {of}: {at_least}{form.macs} MACs")
+    if form.cache is not None:
+        yield line(f"{cache_name(ledger.cache)} in {of}: {form.cache} bytes")
+    if growth := _growth(form):
+        yield line(growth)
+
+
+def _where(form: ClosedForm) -> str:
+    if form.period == 1:
+        return ""
+    of = f"{form.counted_in} mod {form.period}"
+    others = [f"{macs} where it is {remainder}" for remainder, macs in form.others.items()]
+    rest = "; " + ", ".join(others) if 0 < len(others) <= _MOST_LISTED else ""
+    return f" where {of} = {form.remainder}{rest}"
+
+
+def _growth(form: ClosedForm) -> str:
+    words = {"macs": "MACs", "attention_bytes": "attention memory"}
+    known = {word: form.growth[name] for name, word in words.items() if form.growth.get(name) is not None}
+    if not known:
+        return ""
+    told = ", ".join(f"{word} {exponent:.2f}" for word, exponent in known.items())
+    low, high = sorted((form.N, form.N * (form.growth["factor"] or 1)))
+    return f"growth, exponent e in cost ~ {form.letter}^e between {form.letter} = {low:,.0f} and {high:,.0f}: {told}"
