@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import xfcost
-from xfcost.api.option_readers import token_numbers
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.option_readers import token_numbers
 
 
 def test_the_public_names():

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from helpers import error_of
 from xfcost.api.axes import axis_of
-from xfcost.api.option_readers import image_size, token_numbers
 from xfcost.api.runs import make_plan, make_run
 from xfcost.cli import COMMANDS, app, command
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.option_readers import image_size, token_numbers
 from xfcost.ledger.read_numbers import read_number, whole, whole_numbers
 from xfcost.report.output import is_chosen
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from helpers import PLAIN
 from xfcost.api.analysis import analyze
-from xfcost.api.option_readers import byte_number
 from xfcost.api.runs import make_run
 from xfcost.counting import sums
 from xfcost.counting.forward import plain, tiled
@@ -14,6 +13,7 @@ from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.matrices import AttentionCore
+from xfcost.ledger.option_readers import byte_number
 from xfcost.spec.load import load
 from xfcost.systems.spec import SpecSystem
 from xfcost.torch_models.timing.systems import SystemOnDevice

@@ -7,60 +7,26 @@ The commands make their command line of them, the API its keywords, `api.runs` t
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from typing import Annotated, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
-import msgspec
-
-from xfcost.api import option_readers as read
-from xfcost.formulas.optimizers import OPTIMIZERS
+from xfcost.ledger import option_readers as read
 from xfcost.ledger.errors import UsageError, shown
-from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
-from xfcost.ledger.metadata import Lane
-from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
-from xfcost.ledger.read_numbers import whole_number
-from xfcost.ledger.timing_plan import USUAL
+from xfcost.ledger.execution import MOST_BATCH, Execution, Logits, Mode
+from xfcost.ledger.option import Option, Real, Whole, choice
+from xfcost.parts.mixing.options import ProbeOption
+from xfcost.parts.prediction.options import PredictOption
+from xfcost.parts.serving.options import ChoosingOptions, DeviceOptions, On
+from xfcost.parts.timing.options import CudaGraphOption, DeviceOption, LaneOption, TimingOptions
+from xfcost.parts.training.options import TrainingOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Progress = Callable[[str], None]
 
-Whole = int | str | None
-"""A whole number, which a caller may give as a text."""
-Real = float | str | None
-"""Any number, likewise."""
-
 # Numbers above these are typing errors.
 MOST_NEW: Final = 2**31
-_MOST_TOKENS: Final = 10**18
-_MOST_RUNS: Final = 10**6
 _MOST_POINTS: Final = 1000
-LANES: Final = get_args(Lane)
-
-
-class Option(msgspec.Struct, frozen=True):
-    """One option."""
-
-    help: str
-    """Its text in `--help`."""
-    metavar: str | None = None
-    read: Callable[[str, Any], Any] = lambda option, given: given
-    """Its flag, for messages, and the given value -> checked value; raises a UsageError."""
-    default: Any = None
-    python: str = ""
-    """A further sentence in the API's documentation."""
-    flag: str | None = None
-    """How it is written on the command line if that isn't its name; empty if only Python has it."""
-    words: tuple[str, ...] = ()
-    """What the shell completes."""
-
-
-_DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
-
-
-def _choice(text: str, values: Collection[str], metavar: str | None = None, **more: Any) -> Option:
-    """An option that takes one of `values`."""
-    return Option(text, metavar, read.one_of(values), words=tuple(values), **more)
 
 
 class SizeOptions(TypedDict, total=False):
@@ -105,19 +71,10 @@ Dtype = Annotated[
 ]
 Attention = Annotated[
     Execution | None,
-    _choice(
+    choice(
         "eager (stores the score matrix) or fused (one kernel). Default: eager; for language models fused with "
         "--on and in every mode but forward.",
         get_args(Execution),
-    ),
-]
-On = Annotated[
-    str | None,
-    Option(
-        "Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time. `xfcost devices` "
-        "lists names.",
-        "DEVICE[xN]",
-        python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
     ),
 ]
 
@@ -127,7 +84,7 @@ class ExecutionOptions(TypedDict, total=False):
 
     mode: Annotated[
         Mode,
-        _choice(
+        choice(
             "forward, prefill, decode (one token, with a KV cache), generate or train (one step).",
             get_args(Mode),
             default="forward",
@@ -146,7 +103,7 @@ class ExecutionOptions(TypedDict, total=False):
     ]
     logits: Annotated[
         Logits | None,
-        _choice("With --mode prefill or generate: logits to compute (default: last).", ("last", "all"), "last|all"),
+        choice("With --mode prefill or generate: logits to compute (default: last).", ("last", "all"), "last|all"),
     ]
     memory_level: Annotated[
         Whole,
@@ -159,225 +116,8 @@ class ExecutionOptions(TypedDict, total=False):
     ]
 
 
-class DeviceOptions(TypedDict, total=False):
-    """Devices and plan."""
-
-    on: On
-    mfu: Annotated[
-        Real,
-        Option(
-            "Model FLOPs utilisation: share of the peak reached, 40% or 35%:50%.",
-            "SHARE",
-            read.shares("of the peak", "0.4", "40%"),
-        ),
-    ]
-    mbu: Annotated[
-        Real,
-        Option(
-            "With --on: share of the memory bandwidth reached (60%).",
-            "SHARE",
-            read.share("of the memory's bandwidth", "0.6", "60%"),
-        ),
-    ]
-    weights: Annotated[
-        str | None,
-        _choice(
-            "Quantise linear layers and experts: int4, fp8, mxfp4, int8 or none. Default: as the checkpoint is "
-            "published.",
-            (*WEIGHT_FORMATS, UNQUANTISED),
-            "FORMAT",
-        ),
-    ]
-    cache: Annotated[
-        str | None,
-        _choice(
-            "Quantise keys and values: fp8, int8 or none. Default: as the checkpoint is published.",
-            (*CACHE_FORMATS, UNQUANTISED),
-            "FORMAT",
-        ),
-    ]
-    tensor_parallel: Annotated[
-        Whole, Option("With --on: number of devices that share heads, MLPs and vocabulary.", "INT", _DEGREE)
-    ]
-    pipeline: Annotated[
-        Whole, Option("With --on: number of pipeline stages; training uses the 1F1B schedule.", "INT", _DEGREE)
-    ]
-    expert_parallel: Annotated[
-        Whole, Option("With --on, in inference: number of devices that share the experts.", "INT", _DEGREE)
-    ]
-    peak: Annotated[
-        Real,
-        Option(
-            "With --tokens and --mfu: peak of one device (312T), to compute days.",
-            "FLOP/S",
-            read.flops_per_second("312T"),
-        ),
-    ]
-    sustained: Annotated[
-        Real,
-        Option(
-            "Sustained rate of one device (125T), instead of --peak and --mfu.", "FLOP/S", read.flops_per_second("125T")
-        ),
-    ]
-    devices: Annotated[
-        Whole,
-        Option(
-            "With --peak or --sustained: number of devices that share the run.",
-            "INT",
-            read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
-        ),
-    ]
-
-
-class ChoosingOptions(TypedDict, total=False):
-    """Devices and plan."""
-
-    price: Annotated[
-        float | str | Mapping[str, float] | None,
-        Option(
-            "With --on: price of one device per hour: 2.5, or h100-sxm=2.5,l40s=0.8.",
-            "PRICE",
-            read.prices,
-            python='Or `{"h100-sxm": 2.5}`.',
-        ),
-    ]
-    tokens_per_user: Annotated[
-        Real, Option("With --on: find the largest batch with this rate per sample (30).", "RATE", read.rate)
-    ]
-
-
-class TrainingOptions(TypedDict, total=False):
-    """Training, with --mode train."""
-
-    optimizer: Annotated[
-        str | None,
-        Option(
-            "adamw (the default), sgd, momentum, adafactor or lion.",
-            "NAME",
-            words=tuple(OPTIMIZERS),
-        ),
-    ]
-    tokens: Annotated[
-        Real,
-        Option(
-            "Tokens of the whole training run (300e9, 300B).",
-            "NUMBER",
-            read.integer(_MOST_TOKENS, "300e9", floats=True),
-        ),
-    ]
-    zero: Annotated[
-        Whole,
-        Option(
-            "With --on: ZeRO shards 1 optimizer states, 2 gradients, 3 parameters.",
-            "0|1|2|3",
-            lambda option, given: whole_number(option, given, least=0, most=3, example="1", what="a ZeRO stage"),
-        ),
-    ]
-    checkpoint: Annotated[
-        Checkpoint | None,
-        _choice("With --on: recompute none, selective (attention matrices) or full (blocks).", CHECKPOINTS, "WHICH"),
-    ]
-    sequence_parallel: Annotated[
-        bool, Option("With --tensor-parallel: the devices share norms and residuals too.", default=False)
-    ]
-    global_batch: Annotated[
-        Whole,
-        Option(
-            "With --on: tokens per step (1M); --batch is the micro-batch.",
-            "TOKENS",
-            read.integer(_MOST_TOKENS, "1M", floats=True),
-        ),
-    ]
-    gradients: Annotated[
-        str | None,
-        Option(
-            "With --on: dtype of the gradients, the model's or float32.",
-            "DTYPE",
-            partial(read.dtype_name, stored=True),
-            words=("float32", "bfloat16", "float16"),
-        ),
-    ]
-
-
 class RunOptions(SizeOptions, BatchOptions, ExecutionOptions, DeviceOptions, TrainingOptions, total=False):
     """Run options as a caller gives them: texts of the command line, or numbers."""
-
-
-class TimingOptions(TypedDict, total=False):
-    """Timing, with --device."""
-
-    precision: Annotated[
-        Real,
-        Option(
-            "Measure until the 95 % interval of the median is this narrow (default: 5%).",
-            "SHARE",
-            read.share("of the median", "0.05", "5%"),
-        ),
-    ]
-    max_time: Annotated[
-        Real,
-        Option(
-            f"Measure each system for at most this many seconds (default: {USUAL.max_time:g}).", "SECONDS", read.seconds
-        ),
-    ]
-    min_time: Annotated[
-        Real,
-        Option(
-            f"Measure each system for at least this many seconds (default: {USUAL.min_time:g}).",
-            "SECONDS",
-            read.seconds,
-        ),
-    ]
-    runs: Annotated[
-        Whole,
-        Option("Number of measurements, instead of the three options above.", "INT", read.integer(_MOST_RUNS, "20")),
-    ]
-    threads: Annotated[
-        Whole, Option("Number of torch threads on the CPU (default: its physical cores).", "INT", read.threads)
-    ]
-    compile: Annotated[bool, Option("Time the model compiled with torch.compile.", default=False)]
-    composed: Annotated[bool, Option("For models that do not fit: add up the times of distinct blocks.", default=False)]
-
-
-class CudaGraphOption(TypedDict, total=False):
-    """Timing, with --device."""
-
-    cuda_graph: Annotated[bool, Option("On cuda: also time the model as a CUDA graph.", default=False)]
-
-
-class LaneOption(TypedDict, total=False):
-    """Timing, with --device."""
-
-    lane: Annotated[
-        str | None,
-        _choice(
-            "Time to report on a GPU: of the whole call (wall), of the host or of the kernels (device).", LANES, "LANE"
-        ),
-    ]
-
-
-class DeviceOption(TypedDict, total=False):
-    """Timing, with --device."""
-
-    device: Annotated[
-        str | None,
-        Option(
-            "Also run the model on this device and time it: cpu, cuda or mps.", "DEVICE", words=("cpu", "cuda", "mps")
-        ),
-    ]
-
-
-class PredictOption(TypedDict, total=False):
-    """Timing, with --device."""
-
-    predict: Annotated[
-        bool,
-        Option(
-            "Also predict seconds: after `xfcost calibrate`, or on h100-sxm or h200-sxm.",
-            default=False,
-            python="`device` (the CPU without one) isn't run for it.",
-        ),
-    ]
 
 
 class SettingsOption(TypedDict, total=False):
@@ -400,19 +140,6 @@ class TraceOption(TypedDict, total=False):
 
     trace: Annotated[
         bool | None, Option("Compare the counts with the real torch model; imports torch.", flag="--trace/--no-trace")
-    ]
-
-
-class ProbeOption(TypedDict, total=False):
-    """Run."""
-
-    probe: Annotated[
-        bool,
-        Option(
-            "Run each component on small grids and check its declared mixing kinds.",
-            default=False,
-            python="The ledger's `probe`.",
-        ),
     ]
 
 

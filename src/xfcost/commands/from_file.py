@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from xfcost.api.axes import marked, measured_axis
-from xfcost.api.option_readers import one_of
 from xfcost.api.options import read_option
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.read_numbers import whole_number
 from xfcost.report.messages import say
 

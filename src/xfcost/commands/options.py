@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, ca
 
 import typer
 
-from xfcost.api.option_readers import one_of
 from xfcost.api.options import EVERY, GROUP_OF, TYPES, flag_of
 from xfcost.ledger.errors import UsageError, any_of, printable
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.visible import json_written, one_line, visible
 from xfcost.report.messages import say
 from xfcost.report.output import Format, check_chosen, check_target, choosing, ending_of, is_chosen, write_whole

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, get_args
 
-from xfcost.api.option_readers import one_of
 from xfcost.api.options import AnalyzeOptions
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.json_objects import AnyView, Sort
+from xfcost.ledger.option_readers import one_of
 from xfcost.report.messages import say
 
 VIEWS: Final = get_args(AnyView)

@@ -30,7 +30,6 @@ from xfcost.api.options import (
     AnalyzeOptions,
     BudgetOptions,
     IncreaseOption,
-    PredictOption,
     Progress,
     read_option,
     takes,
@@ -44,6 +43,7 @@ from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
+from xfcost.parts.prediction.options import PredictOption
 from xfcost.questions.check.result import (
     GROWING_OF_BUDGETS,
     BudgetFigure,

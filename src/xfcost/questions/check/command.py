@@ -7,16 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from xfcost.api.options import (
-    BudgetOptions,
-    IncreaseOption,
-    InputOptions,
-    PredictOption,
-    RunOptions,
-    SettingsOption,
-    TraceOption,
-)
+from xfcost.api.options import BudgetOptions, IncreaseOption, InputOptions, RunOptions, SettingsOption, TraceOption
 from xfcost.commands import options as shared
+from xfcost.parts.prediction.options import PredictOption
 from xfcost.report.messages import say
 
 Targets = Annotated[

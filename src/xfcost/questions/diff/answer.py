@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from xfcost.api.analysis import analyze
-from xfcost.api.option_readers import one_of
-from xfcost.api.options import InputOptions, PredictOption, ProgressOption, RunOptions, SettingsOption, takes
+from xfcost.api.options import InputOptions, ProgressOption, RunOptions, SettingsOption, takes
 from xfcost.api.revisions import at_revision, checked_out, code_report, revised
 from xfcost.api.runs import refuse
 from xfcost.api.systems import is_module, module_texts, settings_texts, spec_name
@@ -20,7 +19,9 @@ from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement
+from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.runs_file import read_runs
+from xfcost.parts.prediction.options import PredictOption
 from xfcost.questions.diff.measured import RunsDiff, runs_difference
 from xfcost.spec.reader import read_file
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from xfcost.api.options import InputOptions, PredictOption, RunOptions, SettingsOption
+from xfcost.api.options import InputOptions, RunOptions, SettingsOption
 from xfcost.commands import options as shared
+from xfcost.parts.prediction.options import PredictOption
 from xfcost.report.messages import say
 
 Before = Annotated[

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.option_readers import jobs as read_jobs
-from xfcost.api.option_readers import token_numbers
 from xfcost.api.options import (
     BudgetOptions,
     RunOptions,
@@ -23,6 +21,8 @@ from xfcost.api.runs import make_run, refuse, taken_budgets
 from xfcost.api.systems import COUNTED_MODES, check_options, open_systems, settings_texts, spec_name
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.option_readers import jobs as read_jobs
+from xfcost.ledger.option_readers import token_numbers
 from xfcost.ledger.quantization import UNQUANTISED
 from xfcost.ledger.read_numbers import whole_number
 from xfcost.questions.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name

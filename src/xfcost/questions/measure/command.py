@@ -8,16 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from xfcost.api.options import (
-    BatchOptions,
-    InputOptions,
-    MeasurementOptions,
-    SchedulerOption,
-    SettingsOption,
-    TimingOptions,
-)
+from xfcost.api.options import BatchOptions, InputOptions, MeasurementOptions, SchedulerOption, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError, shown
+from xfcost.parts.timing.options import TimingOptions
 from xfcost.report.messages import say
 
 Tokens = Annotated[

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from xfcost.api.axes import axis_of, marked
-from xfcost.api.option_readers import one_of
 from xfcost.api.options import EVERY, PlotOptions, Progress, takes
 from xfcost.api.runs import make_run, run_options, timing_plan
 from xfcost.api.systems import first_sizes, mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
@@ -28,6 +27,7 @@ from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.parts.serving.choices import ThroughputCurve
 from xfcost.parts.serving.choosing import throughput

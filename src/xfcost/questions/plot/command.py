@@ -8,16 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from xfcost.api.axes import DEFAULT_RANGE, MARK
-from xfcost.api.options import (
-    BatchOptions,
-    DeviceOption,
-    InputOptions,
-    PredictOption,
-    SettingsOption,
-    TimingOptions,
-)
+from xfcost.api.options import BatchOptions, InputOptions, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, From, Machine, WrittenOptions, plot_file
+from xfcost.parts.prediction.options import PredictOption
+from xfcost.parts.timing.options import DeviceOption, TimingOptions
 from xfcost.report.messages import say
 from xfcost.views.metrics import METRICS, THROUGHPUT
 

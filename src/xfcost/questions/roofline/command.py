@@ -7,17 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from xfcost.api.options import (
-    BatchOptions,
-    DeviceOption,
-    InputOptions,
-    PredictOption,
-    SettingsOption,
-    SizeOptions,
-    TimingOptions,
-)
+from xfcost.api.options import BatchOptions, InputOptions, SettingsOption, SizeOptions
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import From, Machine, WrittenOptions, roofline_file
+from xfcost.parts.prediction.options import PredictOption
+from xfcost.parts.timing.options import DeviceOption, TimingOptions
 from xfcost.report.messages import say
 
 Picture = Annotated[

@@ -1,0 +1,19 @@
+"""The option `--probe`."""
+
+# Annotations are evaluated here: the options are read out of them.
+from typing import Annotated, TypedDict
+
+from xfcost.ledger.option import Option
+
+
+class ProbeOption(TypedDict, total=False):
+    """Run."""
+
+    probe: Annotated[
+        bool,
+        Option(
+            "Run each component on small grids and check its declared mixing kinds.",
+            default=False,
+            python="The ledger's `probe`.",
+        ),
+    ]

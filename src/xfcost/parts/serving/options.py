@@ -1,0 +1,108 @@
+"""The options of `--on`: devices, what is stored in how many bits, who shares the model, the price."""
+
+# Annotations are evaluated here: the options are read out of them.
+from collections.abc import Mapping
+from typing import Annotated, Final, TypedDict
+
+from xfcost.ledger import option_readers as read
+from xfcost.ledger.execution import MOST_DEVICES
+from xfcost.ledger.option import Option, Real, Whole, choice
+from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
+
+_DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
+On = Annotated[
+    str | None,
+    Option(
+        "Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time. `xfcost devices` "
+        "lists names.",
+        "DEVICE[xN]",
+        python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
+    ),
+]
+
+
+class DeviceOptions(TypedDict, total=False):
+    """Devices and plan."""
+
+    on: On
+    mfu: Annotated[
+        Real,
+        Option(
+            "Model FLOPs utilisation: share of the peak reached, 40% or 35%:50%.",
+            "SHARE",
+            read.shares("of the peak", "0.4", "40%"),
+        ),
+    ]
+    mbu: Annotated[
+        Real,
+        Option(
+            "With --on: share of the memory bandwidth reached (60%).",
+            "SHARE",
+            read.share("of the memory's bandwidth", "0.6", "60%"),
+        ),
+    ]
+    weights: Annotated[
+        str | None,
+        choice(
+            "Quantise linear layers and experts: int4, fp8, mxfp4, int8 or none. Default: as the checkpoint is "
+            "published.",
+            (*WEIGHT_FORMATS, UNQUANTISED),
+            "FORMAT",
+        ),
+    ]
+    cache: Annotated[
+        str | None,
+        choice(
+            "Quantise keys and values: fp8, int8 or none. Default: as the checkpoint is published.",
+            (*CACHE_FORMATS, UNQUANTISED),
+            "FORMAT",
+        ),
+    ]
+    tensor_parallel: Annotated[
+        Whole, Option("With --on: number of devices that share heads, MLPs and vocabulary.", "INT", _DEGREE)
+    ]
+    pipeline: Annotated[
+        Whole, Option("With --on: number of pipeline stages; training uses the 1F1B schedule.", "INT", _DEGREE)
+    ]
+    expert_parallel: Annotated[
+        Whole, Option("With --on, in inference: number of devices that share the experts.", "INT", _DEGREE)
+    ]
+    peak: Annotated[
+        Real,
+        Option(
+            "With --tokens and --mfu: peak of one device (312T), to compute days.",
+            "FLOP/S",
+            read.flops_per_second("312T"),
+        ),
+    ]
+    sustained: Annotated[
+        Real,
+        Option(
+            "Sustained rate of one device (125T), instead of --peak and --mfu.", "FLOP/S", read.flops_per_second("125T")
+        ),
+    ]
+    devices: Annotated[
+        Whole,
+        Option(
+            "With --peak or --sustained: number of devices that share the run.",
+            "INT",
+            read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
+        ),
+    ]
+
+
+class ChoosingOptions(TypedDict, total=False):
+    """Devices and plan."""
+
+    price: Annotated[
+        float | str | Mapping[str, float] | None,
+        Option(
+            "With --on: price of one device per hour: 2.5, or h100-sxm=2.5,l40s=0.8.",
+            "PRICE",
+            read.prices,
+            python='Or `{"h100-sxm": 2.5}`.',
+        ),
+    ]
+    tokens_per_user: Annotated[
+        Real, Option("With --on: find the largest batch with this rate per sample (30).", "RATE", read.rate)
+    ]
