@@ -159,7 +159,7 @@ def glossary() -> None:
     """Every quantity of the reports: its name in JSON and CSV, its unit, its words and what it is."""
     from tabulate import tabulate
 
-    from xfcost.views.quantities import QUANTITIES, unit_of
+    from xfcost.comparing.quantities import QUANTITIES, unit_of
 
     rows = [(f"`{key}`", unit_of(key) or "–", one.name, one.meaning) for key, one in QUANTITIES.items()]
     table = tabulate(rows, ("name", "unit", "in reports", "what it is"), tablefmt="github", disable_numparse=True)

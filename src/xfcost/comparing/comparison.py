@@ -17,15 +17,13 @@ from xfcost.comparing.crossovers import (
     size_crossovers,
     token_crossovers,
 )
+from xfcost.comparing.quantities import figures_of
 from xfcost.comparing.sweep import PIXELS, SizedSystem
-from xfcost.counting.system import GROWING, Grown, System, mixing_macs, without_steps
+from xfcost.counting.system import GROWING, Grown, System, without_steps
 from xfcost.ledger import notebook
-from xfcost.ledger.accounts import TRAFFIC
-from xfcost.ledger.achieved import reached
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import KINDS, MIXINGS
 from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import count, number_of
 from xfcost.spec.run import Run
@@ -112,7 +110,7 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
     """
     names = distinct([ledger.metadata.name for ledger in ledgers])
     counted = list(zip(names, systems, ledgers, strict=True))
-    figures = {name: _figures(system, ledger, run) for name, system, ledger in counted}
+    figures = {name: figures_of(system, ledger, run) for name, system, ledger in counted}
     base = figures[names[0]]
     ratios: dict[str, dict[str, float | None]] = {
         name: {
@@ -155,117 +153,6 @@ def distinct(names: Iterable[str]) -> list[str]:
         number = 1 + sum(1 for earlier in result if earlier == name or earlier.startswith(f"{name} #"))
         result.append(name if number == 1 else f"{name} #{number}")
     return result
-
-
-# Figures of `decode` and `generate`: the cache, bytes that a decode step reads, MACs with and without cache.
-_OF_MODES: Final = {
-    "cache_bytes": "cache.bytes",
-    "cache_bytes_per_token": "cache.bytes_per_token",
-    "cross_attention_bytes": "cache.cross_attention_bytes",
-    "read_bytes": "step.bytes_read",
-    "intensity": "step.intensity",
-    "generation_macs": "generation.with_cache.macs",
-    "generation_macs_without_cache": "generation.without_cache.macs",
-}
-# The least time and the memory on the devices of `--on`, where they are known.
-_ON_DEVICES: Final = {
-    "least_seconds": "seconds",
-    "needed_bytes": "memory.needed",
-    "estimated_seconds": "estimate",
-}
-# A part of training -> its figures, where a ledger has it; of a plan the bytes of one device, and the days of the run.
-_OF_TRAINING: Final = {
-    "training.step": {
-        "backward_macs": "backward_macs",
-        "step_flops": "model_flops",
-        "update_flops": "update_flops",
-        "gradients_bytes": "gradients_bytes",
-        "optimizer_bytes": "optimizer_bytes",
-        "kept_bytes": "kept_bytes",
-        "step_bytes": "total_bytes",
-    },
-    "training.run": {"run_flops": "flops", "estimated_flops": "estimate", "run_days": "days"},
-    "training.plan": {
-        "device_parameters_bytes": "memory.parameters",
-        "device_gradients_bytes": "memory.gradients",
-        "device_master_bytes": "memory.master",
-        "device_optimizer_bytes": "memory.optimizer",
-        "device_activations_bytes": "memory.activations",
-        "device_bytes": "memory.total",
-        "device_spare_bytes": "spare_bytes",
-        "bound_days": "bound_days",
-        "run_days": "given_days",
-    },
-}
-
-
-def _read(found: Any, path: str) -> Any:
-    for name in path.split("."):
-        found = None if found is None else getattr(found, name)
-    return found
-
-
-def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
-    scores, scores_with_special = system.scores(ledger, run)
-    memory = ledger.attention_memory()
-    tokens = ledger.metadata.grid_tokens or None
-    figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens and tokens * tokens}
-    figures |= {"params": ledger.total("params"), "active_params": ledger.total("active_params")}
-    figures["macs"] = ledger.total("macs")
-    figures |= _by_kind(ledger)
-    figures["flops"] = ledger.total("flops")
-    figures["score_dot_products"] = scores
-    figures["score_dot_products_with_extra_tokens"] = scores_with_special
-    figures["attention_bytes"] = memory["all_layers"]
-    figures["attention_peak_bytes"] = memory["peak"]
-    figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
-    figures["sequential_steps"] = ledger.metadata.sequential_steps
-    figures["parallel_width"] = ledger.metadata.parallel_width
-    if ledger.generation is not None and ledger.generation.decode is None:  # only a prefill, not a generation
-        work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
-        figures |= dict.fromkeys(work)
-    figures |= {name: _read(ledger, path) for name, path in _OF_MODES.items()}
-    figures["traced_macs"] = ledger.total("traced_macs")
-    if ledger.prediction is not None:
-        figures["predicted_seconds"] = ledger.prediction.seconds
-        update = ledger.prediction.update_seconds
-        figures |= {} if update is None else {"predicted_seconds_update": update}
-    figures |= _time_figures(ledger)
-    if ledger.on is not None:
-        on_devices = {name: _read(ledger.on, path) for name, path in _ON_DEVICES.items()}
-        figures |= {name: figure for name, figure in on_devices.items() if figure is not None}
-        if ledger.no_time is not None:
-            figures |= {name: None for name in _ON_DEVICES if name in figures and name.endswith("seconds")}
-    for part, paths in _OF_TRAINING.items():
-        if (found_part := _read(ledger, part)) is not None:
-            figures |= {name: _read(found_part, path) for name, path in paths.items()}
-    found = reached(ledger)
-    return figures if found is None else figures | {"mfu": found.mfu, "mbu": found.mbu}
-
-
-def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
-    """Seconds of the whole, of all rows of each mixing kind, and of what no row accounts for."""
-    if ledger.timing is None:
-        return {"seconds": None}
-    figures: dict[str, int | float | None] = {"seconds": ledger.timing.seconds}
-    found = {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) for kind in KINDS}  # type: ignore[misc]
-    known = any(found[kind] for kind in MIXINGS) or not found["unknown"]
-    figures |= {f"seconds_{kind}": found[kind] if known else None for kind in MIXINGS}
-    figures |= {"seconds_unknown": found["unknown"]} if found["unknown"] else {}
-    figures["seconds_update"] = ledger.timing.update_seconds
-    if (lanes := ledger.timing.lanes) is not None:
-        figures |= {"seconds_kernels": lanes.kernels, "seconds_host": lanes.host, "seconds_copies": lanes.copies}
-    figures["seconds_not_attributed"] = ledger.timing.not_attributed
-    return figures
-
-
-def _by_kind(ledger: Ledger) -> dict[str, int | float | None]:
-    """MACs of each mixing kind; none of them where no kind is known."""
-    found = {kind: ledger.total("macs", lambda row, kind=kind: row.mixing == kind) for kind in KINDS}  # type: ignore[misc]
-    known = any(found[kind] for kind in MIXINGS) or not found["unknown"]
-    figures: dict[str, int | float | None] = {f"macs_{kind}": (found[kind] or 0) if known else None for kind in MIXINGS}
-    figures |= {"macs_unknown": found["unknown"]} if known and found["unknown"] else {}
-    return figures | {"mixing_macs": mixing_macs(ledger)}
 
 
 def _growth(grown: Grown | None) -> dict[str, float | None]:

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.comparing.comparison import Comparison
 from xfcost.comparing.crossovers import MOST_PAIRED, NamedOrder
+from xfcost.comparing.quantities import figure_text
 from xfcost.ledger import units
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.least_work import by_chance
@@ -40,7 +41,7 @@ from xfcost.views.crossovers import (
     search_text,
     size_crossover_texts,
 )
-from xfcost.views.quantities import bounded, figure_lines, figure_text, figures_table, recurs
+from xfcost.views.figures import bounded, figure_lines, figures_table, recurs
 
 
 def document(comparison: Comparison, *, verbose: bool = False) -> Document:

@@ -9,8 +9,8 @@ import msgspec
 
 from xfcost.comparing.comparison import Comparison
 from xfcost.comparing.crossovers import CrossoverSearch, NamedOrder
+from xfcost.comparing.quantities import QUANTITIES
 from xfcost.report.document import TextLines, line
-from xfcost.views.quantities import QUANTITIES
 
 CURVE_WORDS: Final = {name: QUANTITIES[name].name for name in ("macs", "mixing_macs", "attention_bytes")}
 # Of these a report that is not verbose has a line.

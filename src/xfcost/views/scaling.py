@@ -8,6 +8,7 @@ from typing import Final
 from xfcost.comparing.measured import Curve, MeasuredSeries, upper_slope
 from xfcost.comparing.measured_series import METRICS as MEASURED_METRICS
 from xfcost.comparing.measured_series import MeasuredMetric, Series, SeriesPoint, shared_words, work_of
+from xfcost.comparing.quantities import QUANTITIES
 from xfcost.comparing.sweep import TOKENS, CountedSweep, slope, traced
 from xfcost.counting.system import without_steps
 from xfcost.ledger import units
@@ -22,7 +23,6 @@ from xfcost.views.compare import ratio_text
 from xfcost.views.measured_compare import crossing_text, data_notes, exponent_text, span_text
 from xfcost.views.metrics import METRICS
 from xfcost.views.plot import Chart, ChartLine, ChartPoints, ratio_summary, slope_text
-from xfcost.views.quantities import QUANTITIES
 
 # What the bars of a point without an interval are.
 _SPREAD: Final = "the interquartile range"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.comparing.differences import Change, Diff, Total, change_object, parts
+from xfcost.comparing.quantities import QUANTITIES, figure_text
 from xfcost.comparing.saved_report import Report
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
@@ -13,7 +14,6 @@ from xfcost.ledger.statistics import TimeRatio
 from xfcost.questions.diff.measured import COSTS, RowDiff, RunsDiff
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes, table_of
 from xfcost.views.measurements import configuration_text
-from xfcost.views.quantities import QUANTITIES, figure_text
 
 # Changes that are listed where the report isn't verbose.
 _MOST: Final = 20

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from xfcost.comparing.comparison import Comparison
 from xfcost.comparing.crossovers import MOST_PAIRED
 from xfcost.comparing.diagram import Diagram
+from xfcost.comparing.quantities import QUANTITIES, figure_text
 from xfcost.counting.system import GROWING
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
@@ -23,7 +24,6 @@ from xfcost.views.analyze import order_cell
 from xfcost.views.compare import cost_texts, exponent_text, growth_range, growth_words
 from xfcost.views.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.views.header import header
-from xfcost.views.quantities import QUANTITIES, figure_text
 
 
 class PageSizes(NamedTuple):
