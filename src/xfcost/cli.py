@@ -9,16 +9,28 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from xfcost.commands.words import MEANT, QUIET, meant_command, translated
 from xfcost.ledger.errors import XfcostError, did_you_mean, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
-from xfcost.report.messages import discard, leave_stdout, open_stderr, own_stdout, say, settle, substitute, warn_once
+from xfcost.report.messages import (
+    be_quiet,
+    discard,
+    leave_stdout,
+    open_stderr,
+    own_stdout,
+    refuse,
+    settle,
+    substitute,
+    warn_once,
+)
 
 # In the order of the help: name -> module in `questions/`.
 COMMANDS: Final = {
@@ -121,15 +133,22 @@ class _Command(_ReadsWords, TyperCommand):
         return ["[OPTIONS]", *(str(one.metavar) for one in self.params if one.param_type_name == "argument")]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments read; where required ones are missing, all of them are named.
+        """The arguments read, other tools' words too; where required ones are missing, all of them are named.
 
         Raises:
             UsageError: an argument or an option is missing.
         """
-        given = [*args]
+        given = list(translated(args, {flag for one in self.params for flag in (*one.opts, *one.secondary_opts)}))
+        if any(word in QUIET for word in given):
+            be_quiet()
+            given = [word for word in given if word not in QUIET]
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, [*given])
         except Exception as error:
+            if (meant := MEANT.get(name := getattr(error, "option_name", ""))) is not None:
+                value = next((after for word, after in pairwise([*given, ""]) if word == name), "")
+                vars(error)["possibilities"] = None
+                vars(error)["message"] = f"{vars(error)['message']}; did you mean {meant(value)}?"
             if type(error).__name__ != "MissingParameter":
                 raise
             first = vars(error)["param"]
@@ -185,8 +204,11 @@ class LazyGroup(_ReadsWords, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names; an unknown one is refused with the nearest."""
-        if args[0] not in COMMANDS and (near := near_names(args[0], sorted(COMMANDS))):
-            ctx.fail(f"No such command {args[0]!r}; {did_you_mean(near)}")
+        if args[0] not in COMMANDS:
+            if (meant := meant_command(args[0], args[1:])) is not None:
+                ctx.fail(f"No such command {args[0]!r}; did you mean `{meant}`?")
+            if near := near_names(args[0], sorted(COMMANDS)):
+                ctx.fail(f"No such command {args[0]!r}; {did_you_mean(near)}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -201,16 +223,6 @@ class LazyGroup(_ReadsWords, TyperGroup):
 # Columns of an option in the help, and of the whole help.
 _MOST_OPTION: Final = 26
 _WIDEST: Final = 140
-
-# Options of other tools -> those that do the same here.
-_MEANT: Final = {
-    "--gpu": "--on h100-sxm (compute from its datasheet) or --device cuda (run and time the model here)",
-    "--kv-dtype": "--cache fp8 (a quantised KV cache; without it the cache has the dtype of --dtype)",
-    "-N": "--N",
-    "--rate": "--sustained 125T, or --peak 312T --mfu 40%",
-    "--seq-len": "--N",
-    "--batch-size": "--batch",
-}
 
 # sysexits.h: EX_SOFTWARE. Never 1: the accounts disagree.
 INTERNAL_ERROR: Final = 70
@@ -228,9 +240,6 @@ def _errors_before_typer() -> Iterator[None]:
         sys.exit(CLOSED_PIPE)
     except Exception as error:
         message = getattr(error, "message", None)
-        if (meant := _MEANT.get(getattr(error, "option_name", ""))) is not None:
-            vars(error)["possibilities"] = None
-            message = f"{message}; did you mean {meant}?"
         if hasattr(error, "format_message") and isinstance(message, str):
             said = re.sub(r"\S{61,}", lambda word: printable(word[0]), one_line(message))
             vars(error)["message"] = written(said, sys.stderr)
@@ -271,11 +280,14 @@ def root(
     allow_outside: bool = typer.Option(
         False, "--allow-outside", help="Allow specs to extend files outside their own folder; goes before the command."
     ),
+    quiet: bool = typer.Option(False, "-q", "--quiet", help="Print no progress; every command takes it."),
 ) -> None:
     """Count what transformers and other models cost: operations, parameters, memory and time.
 
     SPEC is a preset (`xfcost list` shows them) or the path of a YAML file.
     """
+    if quiet:
+        be_quiet()
     if allow_outside:
         from xfcost.spec.reader import allow_outside as allowed
 
@@ -354,5 +366,5 @@ _LONGEST: Final = 300
 
 def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
     for line in message.split("\n"):  # an indented one continues the line before it
-        say(line if line.startswith("  ") else f"error: {line}")
+        refuse(line if line.startswith("  ") else f"error: {line}")
     sys.exit(code)

@@ -14,9 +14,22 @@ from typing import Any, Final, NoReturn, TextIO
 
 from xfcost.ledger.visible import HANDLER, one_line
 
+_QUIET: Final[list[bool]] = []
+
+
+def be_quiet() -> None:
+    """From now on only errors are said (`-q`)."""
+    _QUIET.append(True)
+
 
 def say(text: str) -> None:
-    """A line on stderr, whatever names are in it; where stderr is full or closed, nothing."""
+    """A line of progress on stderr, whatever names are in it; where stderr is full or closed, or with `-q`, nothing."""
+    if not _QUIET:
+        refuse(text)
+
+
+def refuse(text: str) -> None:
+    """A line of an error on stderr, as `say` writes others."""
     if sys.stderr is None:
         return
     try:
