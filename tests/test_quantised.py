@@ -1,4 +1,4 @@
-"""`--weights` and `--cache`: bytes of quantised weights and caches by hand and in print, and peaks of products."""
+"""Quantised weights and caches: bytes by hand and in print, peaks of products (`--weights-dtype`, `--cache-dtype`)."""
 
 from __future__ import annotations
 
@@ -160,18 +160,18 @@ WORDS = ["analyze", "llama3.1-8b", "--mode", "decode", "--N", "8k", "--batch", "
 
 
 def test_json_and_csv_say_what_is_quantised():
-    report = json.loads(stdout_of(*WORDS, "--weights", "int4", "--format", "json"))
+    report = json.loads(stdout_of(*WORDS, "--weights-dtype", "int4", "--format", "json"))
     assert report["quantised"] == {"weights": "int4", "cache": None, "weight_bytes": 5_727_854_592}
     assert report["on"]["memory"]["weights"] == 5_727_854_592
     assert "quantised" not in json.loads(stdout_of(*WORDS, "--format", "json"))
-    rows = {row["operation"]: row for row in csv_of(*WORDS, "--weights", "int4")}
+    rows = {row["operation"]: row for row in csv_of(*WORDS, "--weights-dtype", "int4")}
     # 4096 inputs, 6,144 outputs
     assert int(rows["qkv"]["least_bytes"]) == 4096 * 6144 * 133 // 256
     assert int(rows["linear"]["least_bytes"]) == 2 * 4096 * 128_256
 
 
 def test_find_counts_no_quantised_caches():
-    with pytest.raises(UsageError, match="--cache int8: "):
+    with pytest.raises(UsageError, match="--cache-dtype int8: "):
         xfcost.find(cache="int8", mode="decode", max_params="1G")
 
 
@@ -331,8 +331,8 @@ def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path
     assert report["quantised"] | {"weight_bytes": 0} == {
         "weights": "4-bit AWQ", "as_published": True, "cache": None, "weight_bytes": 0,
     }  # fmt: skip
-    assert json.loads(stdout_of(*words, "--weights", "int8"))["quantised"]["weights"] == "int8"
-    assert "quantised" not in json.loads(stdout_of(*words, "--weights", "none"))
+    assert json.loads(stdout_of(*words, "--weights-dtype", "int8"))["quantised"]["weights"] == "int8"
+    assert "quantised" not in json.loads(stdout_of(*words, "--weights-dtype", "none"))
     # neither a training step nor a forward without devices has another dtype than its own
     for options in ({"mode": "train"}, {}):
         assert xfcost.analyze(path, N=64, trace=False, **options).metadata.weight_format is None
@@ -354,7 +354,7 @@ def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path
 )
 def test_a_format_that_is_not_known_is_said_first(quantization, why, tmp_path):
     found = xfcost.analyze(config_with(tmp_path, quantization), N=64, mode="decode", trace=False)
-    said = f"quantization_config: {why}; weights are counted in the dtype, --weights sets a format"
+    said = f"quantization_config: {why}; weights are counted in the dtype, --weights-dtype sets a format"
     assert (found.metadata.warnings, found.held_bytes) == ((said,), 2 * found.total("params"))
 
 

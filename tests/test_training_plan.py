@@ -344,7 +344,7 @@ def test_the_first_remedy_is_the_first_way_that_fits():
 def test_a_remedy_adds_to_what_is_given():
     # states of 1.3 G parameters: 2.45 GiB with --zero 3; the matrices of 24 layers, 24 · 2 · 16 · 2048² bytes, 3 GiB
     tight = planned(on=group(memory=8 * GIB), zero=3)
-    assert tight.remedies == ("--checkpoint selective",)
+    assert tight.remedies == ("--recompute selective",)
     assert planned(on=group(memory=20 * GIB), checkpoint="full").remedies == ("--zero 1",)
     # 8 samples in a step are one for each of 8 devices, and more devices have nothing to share
     assert planned(on=group(memory=GIB), global_batch=8 * N).remedies == ()

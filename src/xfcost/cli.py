@@ -53,6 +53,7 @@ COMMANDS: Final = {
     "calibrate": "calibrate.command",
     "list": "models.list_",
     "show": "models.show",
+    "new": "models.new",
     "import": "models.import_",
     "schema": "models.schema",
     "doctor": "doctor.command",
@@ -142,13 +143,16 @@ class _Command(_ReadsWords, TyperCommand):
         if any(word in QUIET for word in given):
             be_quiet()
             given = [word for word in given if word not in QUIET]
+        for word, after in pairwise(given):
+            if word in ctx.help_option_names and after in (*TOPICS, "all"):
+                ctx.meta["topic"] = after
         try:
             return super().parse_args(ctx, [*given])
         except Exception as error:
-            if (meant := MEANT.get(name := getattr(error, "option_name", ""))) is not None:
-                value = next((after for word, after in pairwise([*given, ""]) if word == name), "")
+            if (write := MEANT.get(wrong := getattr(error, "option_name", ""))) is not None:
+                given_to_it = next((after for word, after in pairwise([*given, ""]) if word == wrong), "")
                 vars(error)["possibilities"] = None
-                vars(error)["message"] = f"{vars(error)['message']}; did you mean {meant(value)}?"
+                vars(error)["message"] = f"{vars(error)['message']}; did you mean {write(given_to_it)}?"
             if type(error).__name__ != "MissingParameter":
                 raise
             first = vars(error)["param"]
@@ -168,7 +172,10 @@ class _Command(_ReadsWords, TyperCommand):
         return written(super().get_help(ctx), sys.stdout)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then the options by group: what only this command has, the groups, `--help` last."""
+        """Arguments, then the options by group: what only this command has, the groups, `--help` last.
+
+        Of a long help the groups of `TOPICS` are left to `--help TOPIC`.
+        """
         from xfcost.api.options import GROUPS
 
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{name: [] for name in GROUPS}}
@@ -182,11 +189,29 @@ class _Command(_ReadsWords, TyperCommand):
         *_, help_record = panels["Options"]
         panels["Options"].remove(help_record)
         filled = {name: records for name, records in panels.items() if records}
+        topics = {topic: name for topic, name in TOPICS.items() if name in filled}
+        asked = ctx.meta.get("topic")
+        if asked in topics:
+            filled = {topics[asked]: filled[topics[asked]]}
+        elif asked is None and sum(map(len, filled.values())) > _MOST_OPTIONS:
+            filled = {name: records for name, records in filled.items() if name not in topics.values()}
+        else:
+            topics = {}
         last = next(reversed(filled), "Options")
         filled.setdefault("Options" if last == "Arguments" else last, []).append(help_record)
         for name, records in filled.items():
             with formatter.section(name):
                 formatter.write_dl(records, col_max=_MOST_OPTION)
+        if topics and asked is None:
+            with formatter.section("More options"):
+                shown = [(f"--help {topic}", _first_flags(panels[name])) for topic, name in topics.items()]
+                formatter.write_dl([*shown, ("--help all", "every option")])
+
+
+def _first_flags(records: list[tuple[str, str]]) -> str:
+    """`--on, --mfu, --mbu, --weights-dtype, …`."""
+    flags = [record[0].split()[0] for record in records]
+    return ", ".join([*flags[:_SHOWN_FLAGS], "…"])
 
 
 class LazyGroup(_ReadsWords, TyperGroup):
@@ -220,6 +245,16 @@ class LazyGroup(_ReadsWords, TyperGroup):
         return command(cmd_name) if cmd_name in COMMANDS else None
 
 
+# The groups of options that a long help leaves out: `analyze --help serving` shows them.
+TOPICS: Final = {
+    "serving": "Devices and plan",
+    "training": "Training, with --mode train",
+    "timing": "Timing, with --device",
+    "modules": "Torch modules",
+}
+# A help with more options is long.
+_MOST_OPTIONS: Final = 40
+_SHOWN_FLAGS: Final = 4
 # Columns of an option in the help, and of the whole help.
 _MOST_OPTION: Final = 26
 _WIDEST: Final = 140
@@ -311,7 +346,7 @@ def main() -> None:
     try:
         app()
     except XfcostError as error:
-        _refuse(str(error), error.exit_code)
+        _refuse("\n  ".join(filter(None, (str(error), getattr(error, "mend", "")))), error.exit_code)
     except MemoryError:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
     except ModuleNotFoundError as error:

@@ -35,11 +35,11 @@ class SizeOptions(TypedDict, total=False):
     N: Annotated[
         int | str | Sequence[int] | None,
         Option(
-            "Number of tokens N of the first stage: 784, 128k (128,000) or 128Ki (131,072). Image specs use the grid "
-            "closest to a square.",
+            "Tokens N of the first stage: 784, 128k (128,000) or 128Ki (131,072).",
             "INT",
             read.token_numbers,
-            python="For an encoder-decoder one number for both streams, or two. The spec's own by default.",
+            python="Image specs use the grid closest to a square. For an encoder-decoder one number for both streams, "
+            "or two. The spec's own by default.",
         ),
     ]
     size: Annotated[
@@ -63,8 +63,7 @@ class BatchOptions(TypedDict, total=False):
 Dtype = Annotated[
     str | None,
     Option(
-        "float32, tf32, float16, bfloat16 or float64. Default: float32; for language models bfloat16 with --on and in "
-        "every mode but forward.",
+        "Default: float32; for language models bfloat16 with --on and in every mode but forward.",
         read=read.dtype_name,
         words=("float32", "tf32", "float16", "bfloat16", "float64"),
     ),
@@ -72,8 +71,8 @@ Dtype = Annotated[
 Attention = Annotated[
     Execution | None,
     choice(
-        "eager (stores the score matrix) or fused (one kernel). Default: eager; for language models fused with "
-        "--on and in every mode but forward.",
+        "eager stores the score matrix, fused is one kernel. Default: eager; for language models fused with --on and "
+        "in every mode but forward.",
         get_args(Execution),
     ),
 ]
@@ -85,7 +84,7 @@ class ExecutionOptions(TypedDict, total=False):
     mode: Annotated[
         Mode,
         choice(
-            "forward, prefill, decode (one token, with a KV cache), generate or train (one step).",
+            "What is run; decode is one token with a KV cache, train one step.",
             get_args(Mode),
             default="forward",
             python="In `decode` the new token is one of the N.",
@@ -96,20 +95,19 @@ class ExecutionOptions(TypedDict, total=False):
     new_tokens: Annotated[
         Whole,
         Option(
-            "Number of tokens to generate after a prompt of N, with --mode generate.",
+            "With --mode generate: tokens after a prompt of N.",
             "INT",
             read.integer(MOST_NEW, "256", what="how many tokens to generate,"),
         ),
     ]
     logits: Annotated[
         Logits | None,
-        choice("With --mode prefill or generate: logits to compute (default: last).", ("last", "all"), "last|all"),
+        choice("Logits of a prompt to compute (default: last).", ("last", "all")),
     ]
     memory_level: Annotated[
         Whole,
         Option(
-            "Count main-memory traffic of attention with this on-chip memory (192KiB), plain and tiled as in "
-            "FlashAttention.",
+            "Count main-memory traffic of attention, plain and tiled for this on-chip memory (192KiB).",
             "BYTES",
             read.byte_number,
         ),
@@ -126,7 +124,7 @@ class SettingsOption(TypedDict, total=False):
     settings: Annotated[
         Sequence[str] | None,
         Option(
-            "Override a key: --set stages.0.depth=4, or **.heads=4. Repeatable.",
+            "Override a key: stages.0.depth=4, or **.heads=4.",
             "KEY=VALUE",
             default=(),
             flag="--set",
@@ -279,8 +277,7 @@ class SearchOptions(TypedDict, total=False):
     sort: Annotated[
         str,
         Option(
-            "Sort by params, macs, flops, memory, attention-bytes or cache-bytes; with --on also by seconds.",
-            "QUANTITY",
+            "Quantity to sort by; seconds need --on.",
             default="params",
             words=("params", "macs", "flops", "memory", "attention-bytes", "cache-bytes", "seconds"),
         ),
@@ -483,6 +480,12 @@ _EXPECTED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
 }  # fmt: skip
 
 
+def _documented(option: Option) -> str:
+    """Its text in a docstring."""
+    words = f"One of {', '.join(option.words)}." if option.words else ""
+    return " ".join(filter(None, (option.help, words, option.python)))
+
+
 def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """`function(…, **options)` that takes the options `declared`, a TypedDict: in its signature and its docstring.
 
@@ -513,10 +516,7 @@ def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 for name, one in types.items()
             ]
             vars(checked)["__signature__"] = inspect.signature(function).replace(parameters=named)
-            texts = (
-                f"        {name}: {one.__metadata__[0].help} {one.__metadata__[0].python}".rstrip()
-                for name, one in types.items()
-            )
+            texts = (f"        {name}: {_documented(one.__metadata__[0])}" for name, one in types.items())
             checked.__doc__ = re.sub(r" +\*\*options: .*", lambda _: "\n".join(texts), function.__doc__ or "")
         return checked
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, ca
 import typer
 
 from xfcost.api.options import EVERY, GROUP_OF, TYPES, flag_of
-from xfcost.ledger.errors import UsageError, any_of, printable
+from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.visible import json_written, one_line, visible
@@ -64,7 +64,7 @@ def _parameter(name: str, text: str | None) -> inspect.Parameter:
     option, kind = EVERY[name], TYPES[name].__origin__
     completed = devices_from if name == "on" else words_from(option.words) if option.words else None
     parameter = typer.Option(
-        flag_of(name), metavar=option.metavar, help=text or option.help,
+        flag_of(name), metavar=option.metavar or one_of_text(option.words), help=text or option.help,
         rich_help_panel=GROUP_OF[name], autocompletion=completed, show_default=kind != bool | None,
     )  # fmt: skip
     default: Any = False if kind is bool else None
@@ -114,7 +114,7 @@ def spec_argument(text: str) -> Any:
 _SPECS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "vit": ("a preset (`xfcost list`)", ()),
     "qwen3-32b": ("a published model (`xfcost list --models`)", ()),
-    "mine.yaml": ("a spec of your own (`xfcost show vit > mine.yaml` writes one to start from)", ()),
+    "mine.yaml": ("a spec of your own (`xfcost new mine.yaml --like vit` writes one to start from)", ()),
     "model.py:Net": ("a torch module, whose code is executed", ("show", "stream")),
     "config.json": ("a configuration of transformers", ("show",)),
 }
@@ -140,14 +140,19 @@ def missing(context: typer.Context, absent: Sequence[Any]) -> UsageError:
     )
 
 
+def one_of_text(words: Sequence[str]) -> str | None:
+    """`[eager|fused]`, which stands for a value in the help; None without words."""
+    return f"[{'|'.join(words)}]" if words else None
+
+
 def option(flag: str, value: str | None, text: str, panel: str | None = None, **more: Any) -> Any:
     """An option of one command, whose help calls what it takes `value`; of None a flag."""
     return typer.Option(flag, metavar=value, help=text, rich_help_panel=panel, **more)
 
 
-def choice_option(flag: str, words: Sequence[str], what: str = "") -> Any:
-    """An option of the output that takes one of the `words`; its help lists them after `what`."""
-    return option(flag, None, f"{what}{any_of(words)}.", "Output", autocompletion=words_from(words))
+def choice_option(flag: str, words: Sequence[str], what: str) -> Any:
+    """An option of the output that takes one of the `words`."""
+    return option(flag, one_of_text(words), what, "Output", autocompletion=words_from(words))
 
 
 def output_option(text: str) -> Any:
@@ -157,7 +162,10 @@ def output_option(text: str) -> Any:
 
 # The options of a report: name -> default and annotation.
 _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
-    "format_": (None, Annotated[str | None, choice_option("--format", FORMATS)]),
+    "format_": (
+        None,
+        Annotated[str | None, choice_option("--format", FORMATS, "How the report is written (default: table).")],
+    ),
     "columns": (
         None,
         Annotated[
@@ -165,7 +173,7 @@ _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
             option(
                 "--columns",
                 "NAME,…",
-                "Columns of markdown and latex, by heading; the first column is always kept.",
+                "Columns of markdown and latex, by heading.",
                 "Output",
             ),
         ],
@@ -174,7 +182,7 @@ _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
         False,
         Annotated[bool, option("--verbose", None, "Show all figures, searches and notes.", "Output")],
     ),
-    "output": (None, Annotated[Path | None, output_option("Write to this file; its extension sets the format.")]),
+    "output": (None, Annotated[Path | None, output_option("Write to this file; its ending sets the format.")]),
     "picture": (
         None,
         Annotated[

@@ -54,6 +54,8 @@ class SpecError(XfcostError):
         self.location = location
         self.path = path
         self.parts = parts or (self,)
+        self.mend = ""
+        """What helps with all of them, as a last line on the terminal."""
 
 
 def combined(errors: Iterable[SpecError]) -> SpecError:

@@ -24,7 +24,7 @@ class Expected(msgspec.Struct, frozen=True):
     """What kind of file is expected, in the words of error messages."""
 
     what: str = "a YAML file"
-    missing: str = "`xfcost list` shows the presets, `xfcost show vit` one to start from"
+    missing: str = "`xfcost list` shows the presets, `xfcost new mine.yaml --like vit` writes one to start from"
     large: str = "a spec is a page of YAML"
     most_bytes: int = 1_000_000
 

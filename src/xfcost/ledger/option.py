@@ -29,9 +29,9 @@ class Option(msgspec.Struct, frozen=True):
     flag: str | None = None
     """How it is written on the command line if that isn't its name; empty if only Python has it."""
     words: tuple[str, ...] = ()
-    """What the shell completes."""
+    """The values that it takes: the help shows them, and the shell completes them."""
 
 
-def choice(text: str, values: Collection[str], metavar: str | None = None, **more: Any) -> Option:
+def choice(text: str, values: Collection[str], **more: Any) -> Option:
     """An option that takes one of `values`."""
-    return Option(text, metavar, one_of(values), words=tuple(values), **more)
+    return Option(text, read=one_of(values), words=tuple(values), **more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,8 @@ from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
 from xfcost.spec.targets import module_target
 
+STDIN: Final = "-"
+"""The name of a spec that is read from stdin."""
 # Keys that describe a file itself, and not the files that extend it.
 _NOT_INHERITED: Final = ("published", "survey", "extends", "notes", "set")
 
@@ -184,8 +187,10 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
     try:
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
-        found = _spec_errors(data, source, name)
-    raise combined(found)
+        found = combined(_spec_errors(data, source, name))
+    if is_path(name):
+        found.mend = "`xfcost new mine.yaml --like vit` writes a spec to start from, with a comment on every key"
+    raise found
 
 
 def load_expanded(text: str, name: str) -> Loaded:
@@ -240,9 +245,8 @@ def lineage(name: str) -> list[Written]:
             f"{printable(name, 200)}: expected a spec; a torch module has no YAML "
             "(analyze, compare, plot, glance and diagram take it)"
         )
-    path, shown = _find(name)
+    path, shown, text = _first(name)
     first, first_shown = path, shown
-    text = read_file(path, shown, _expected_file(name))
     files: list[Written] = []
     paths: list[str] = []
     while True:
@@ -305,6 +309,29 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     return Path(files[name]), f"{name}.yaml"
 
 
+def _first(name: str) -> tuple[Path, str, str]:
+    """The file of a spec, its name in messages, and its text."""
+    if name == STDIN:
+        return Path(STDIN), "stdin", _stdin()
+    path, shown = _find(name)
+    return path, shown, read_file(path, shown, _expected_file(name))
+
+
+@cache
+def _stdin() -> str:
+    """The text of a spec on stdin, which can be read once."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("-: expected a spec on stdin, as in `xfcost show vit | xfcost analyze -`")
+    expected = Expected()
+    data = sys.stdin.buffer.read(expected.most_bytes + 1)
+    if len(data) > expected.most_bytes:
+        raise SpecError(f"stdin: is larger than {expected.most_bytes:,} bytes; {expected.large}")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"stdin: is not UTF-8 text (byte {error.start}); expected {expected.what}") from None
+
+
 def _expected_file(name: str) -> Expected:
     """The message for a missing file `name`: a model's name on a hub looks like a path, and gets a hint."""
     if not re.fullmatch(r"(https?://\S+|[\w.-]+/[\w.-]+)", name) or name.startswith(".") or name.endswith(_ENDINGS):
@@ -319,5 +346,5 @@ _ENDINGS: Final = (".yaml", ".yml", ".json")
 
 
 def is_path(name: str) -> bool:
-    """Is it a path, and not the name of a preset?"""
-    return "/" in name or os.sep in name or name.endswith(_ENDINGS) or name in (".", "..")
+    """Is it a path, or a spec on stdin, and not the name of a preset?"""
+    return name == STDIN or "/" in name or os.sep in name or name.endswith(_ENDINGS) or name in (".", "..")

@@ -73,7 +73,7 @@ def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFo
         return None, ()
     if isinstance(published, WeightFormat):
         return published, tuple(f"quantization_config: {one}" for one in published.remarks)
-    return None, (f"quantization_config: {published}; weights are counted in the dtype, --weights sets a format",)
+    return None, (f"quantization_config: {published}; weights are counted in the dtype, --weights-dtype sets a format",)
 
 
 def cache_of(run: Run, published: WeightFormat | str | None) -> str | None:

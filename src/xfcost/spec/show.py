@@ -41,8 +41,8 @@ def _mapping(data: dict[str, Any], indent: str) -> Iterator[str]:
             yield from (f"{indent}  {line}" for line in _wrapped(value, WIDTH - 2 - len(indent)))
         elif isinstance(value, str):
             yield f"{head} {_text(value, _PLAIN_LINE)}"
-        elif not isinstance(value, dict | list) or _fits(f"{head} {_flow(value)}", key, value):
-            yield f"{head} {_flow(value)}"
+        elif not isinstance(value, dict | list) or _fits(f"{head} {flow(value)}", key, value):
+            yield f"{head} {flow(value)}"
         elif isinstance(value, dict):
             yield head
             yield from _mapping(value, f"{indent}  ")
@@ -54,7 +54,7 @@ def _mapping(data: dict[str, Any], indent: str) -> Iterator[str]:
 def _items(values: list[Any], indent: str) -> Iterator[str]:
     """A list, each item on one line or on several; a component gets one, and a group of blocks where it fits."""
     for value in values:
-        line = f"{indent}- {_flow(value)}"
+        line = f"{indent}- {flow(value)}"
         short = isinstance(value, list) and _fits(line, "", value)
         component = isinstance(value, dict) and "kind" in value
         group = isinstance(value, dict) and "repeat" in value and len(line) <= WIDTH
@@ -81,12 +81,12 @@ def _has_multiline(value: Any) -> bool:
     return isinstance(value, list) and any(_has_multiline(item) for item in value)
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """The value on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(_flow(item) for item in value) + "]"
+        return "[" + ", ".join(flow(item) for item in value) + "]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return _text(value, _PLAIN) if isinstance(value, str) else _number(value)
@@ -129,16 +129,17 @@ def expanded_yaml(name: str) -> str:
     loaded = load(name)
     extended = "".join(f" over {parent.shown}" for parent in parents)
     comments = [f"Expanded: {own.shown}{extended}. As written, with comments: --file"]
-    return spec_text(_ordered(_without_empty(loaded.data, loaded.spec)), comments)
+    return spec_text(ordered_keys(_without_empty(loaded.data, loaded.spec)), comments)
 
 
 def full_yaml(name: str) -> str:
     """The spec as one YAML text: `extends` and `set` applied, every default written out."""
     spec = load(name).spec
-    return spec_text(_ordered(_without_empty(msgspec.to_builtins(spec), spec)))
+    return spec_text(ordered_keys(_without_empty(msgspec.to_builtins(spec), spec)))
 
 
-def _ordered(data: dict[str, Any]) -> dict[str, Any]:
+def ordered_keys(data: dict[str, Any]) -> dict[str, Any]:
+    """`data` in the order in which presets are written, without what makes a spec of another."""
     keys = [key for key in data if key not in ("extends", "set")]
     return {key: data[key] for key in sorted(keys, key=_ORDER.index)}
 

@@ -82,7 +82,9 @@ def module_target(text: str) -> ModuleTarget | None:
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
 
 
-SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
+SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:[x,](?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
+SIDES: Final = re.compile("[x,]")
+"""What is between the sides of a shape."""
 NO_MODULE: Final = "--input and --build: only for torch modules; a spec has its inputs (--N, --size, --batch)"
 _NUMBERED: Final = re.compile(r"(?P<place>\d+):(?P<text>.+)\Z", re.DOTALL)
 

@@ -12,7 +12,7 @@ class ProbeOption(TypedDict, total=False):
     probe: Annotated[
         bool,
         Option(
-            "Run each component on small grids and check its declared mixing kinds.",
+            "Check declared mixing kinds on small grids.",
             default=False,
             python="The ledger's `probe`.",
         ),

@@ -299,7 +299,7 @@ def _remedies(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> It
             continue
         other = ledger.stored_as(WEIGHT_FORMATS[weights] if weights else own, cached or own_cache)
         if memory_need(other, need.available, sizes.shares).fits:
-            yield " ".join([f"--weights {weights}"] * bool(weights) + [f"--cache {cached}"] * bool(cached))
+            yield " ".join([f"--weights-dtype {weights}"] * bool(weights) + [f"--cache-dtype {cached}"] * bool(cached))
             break
     if batch := _largest_batch(need, sizes):
         yield f"--batch {batch}"

@@ -13,8 +13,8 @@ _DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
 On = Annotated[
     str | None,
     Option(
-        "Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time. `xfcost devices` "
-        "lists names.",
+        "Compute from datasheets if the run fits on such devices (h100-sxmx8), and a lower bound of its time. "
+        "`xfcost devices` lists names.",
         "DEVICE[xN]",
         python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
     ),
@@ -44,18 +44,17 @@ class DeviceOptions(TypedDict, total=False):
     weights: Annotated[
         str | None,
         choice(
-            "Quantise linear layers and experts: int4, fp8, mxfp4, int8 or none. Default: as the checkpoint is "
-            "published.",
+            "Quantise linear layers and experts. Default: as the checkpoint is published.",
             (*WEIGHT_FORMATS, UNQUANTISED),
-            "FORMAT",
+            flag="--weights-dtype",
         ),
     ]
     cache: Annotated[
         str | None,
         choice(
-            "Quantise keys and values: fp8, int8 or none. Default: as the checkpoint is published.",
+            "Quantise keys and values. Default: as the checkpoint is published.",
             (*CACHE_FORMATS, UNQUANTISED),
-            "FORMAT",
+            flag="--cache-dtype",
         ),
     ]
     tensor_parallel: Annotated[
@@ -84,7 +83,7 @@ class DeviceOptions(TypedDict, total=False):
     devices: Annotated[
         Whole,
         Option(
-            "With --peak or --sustained: number of devices that share the run.",
+            "With --peak or --sustained: number of devices that share the training run; --on h100-sxmx8 has its own.",
             "INT",
             read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
         ),

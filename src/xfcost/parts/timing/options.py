@@ -60,9 +60,7 @@ class LaneOption(TypedDict, total=False):
 
     lane: Annotated[
         str | None,
-        choice(
-            "Time to report on a GPU: of the whole call (wall), of the host or of the kernels (device).", LANES, "LANE"
-        ),
+        choice("Time to report on a GPU: of the whole call (wall), of the host or of the kernels (device).", LANES),
     ]
 
 
@@ -71,7 +69,5 @@ class DeviceOption(TypedDict, total=False):
 
     device: Annotated[
         str | None,
-        Option(
-            "Also run the model on this device and time it: cpu, cuda or mps.", "DEVICE", words=("cpu", "cuda", "mps")
-        ),
+        Option("Run the model on this machine and time it.", words=("cpu", "cuda", "mps")),
     ]

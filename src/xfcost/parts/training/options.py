@@ -20,8 +20,7 @@ class TrainingOptions(TypedDict, total=False):
     optimizer: Annotated[
         str | None,
         Option(
-            "adamw (the default), sgd, momentum, adafactor or lion.",
-            "NAME",
+            "Default: adamw.",
             words=tuple(OPTIMIZERS),
         ),
     ]
@@ -43,7 +42,11 @@ class TrainingOptions(TypedDict, total=False):
     ]
     checkpoint: Annotated[
         Checkpoint | None,
-        choice("With --on: recompute none, selective (attention matrices) or full (blocks).", CHECKPOINTS, "WHICH"),
+        choice(
+            "With --on: recompute attention matrices (selective) or whole blocks (full).",
+            CHECKPOINTS,
+            flag="--recompute",
+        ),
     ]
     sequence_parallel: Annotated[
         bool, Option("With --tensor-parallel: the devices share norms and residuals too.", default=False)

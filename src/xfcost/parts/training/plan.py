@@ -467,6 +467,6 @@ def _remedies(
         if memory.complete and memory.known <= plan.device_bytes:
             options = [f"--on {on.device.name}x{on.count}"] if times > 1 else []
             options += [f"--zero {other.zero}"] if other.zero != mesh.zero else []
-            options += [f"--checkpoint {other.checkpoint}"] if other.checkpoint != mesh.checkpoint else []
+            options += [f"--recompute {other.checkpoint}"] if other.checkpoint != mesh.checkpoint else []
             return tuple(options)
     return ()

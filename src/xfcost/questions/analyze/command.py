@@ -19,15 +19,13 @@ Spec = Annotated[
         "executed), a config.json of transformers, or a published model."
     ),
 ]
-By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows by ")]
-Depth = Annotated[
-    int | None, shared.option("--depth", "INT", "With --by module: number of levels to show.", "Output", min=1)
-]
+By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows.")]
+Depth = Annotated[int | None, shared.option("--depth", "INT", "With --by module: levels to show.", "Output", min=1)]
 SORTS: Final = get_args(Sort)
-SortBy = Annotated[str | None, shared.choice_option("--sort", SORTS, "List the largest rows of the model by ")]
+SortBy = Annotated[str | None, shared.choice_option("--sort", SORTS, "List the largest rows of the model.")]
 Top = Annotated[
     int | None,
-    shared.option("--top", "INT", "Number of rows that --sort lists; without --sort by macs.", "Output", min=1),
+    shared.option("--top", "INT", "Rows that --sort lists.", "Output", min=1),
 ]
 
 
@@ -35,17 +33,17 @@ Top = Annotated[
     AnalyzeOptions,
     "verbose",
     *shared.REPORT,
-    on="Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time, for one or several "
-    "(h100-sxm,l40sx4, nvidia, all). `xfcost devices` lists names.",
-    trace="Compare with the torch model (default without --on, except in long runs).",
+    on="Compute from datasheets if the run fits on such devices (h100-sxmx8), and a lower bound of its time; "
+    "several (h100-sxm,l40sx4, nvidia, all) stand side by side. `xfcost devices` lists names.",
+    trace="Compare with the torch model (default: without --on).",
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
 )
 def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top: Top = None, **given: Any) -> None:
     """Count what one model costs, checked on the real torch model.
 
-    Formulas count every operation, and the report compares these counts with those of two counters on the real torch
-    model (fvcore's trace and torch's dispatcher). `--no-trace` skips torch; `--device` also times the model.
+    Formulas count every operation, and two counters on the real torch model check them. `--no-trace` skips torch;
+    `--device` also times the model.
 
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """

@@ -82,7 +82,7 @@ def check(
     against: str | os.PathLike[str] | Ledger | None = None,
     **options: Unpack[CheckOptions],
 ) -> CheckResult:
-    """Is a system within its budgets? What is over them is reported with the largest operations, or those that grew.
+    """Is a system valid, and within its budgets? What is over is reported with its largest operations, or what grew.
 
     Args:
         target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
@@ -94,12 +94,10 @@ def check(
         CheckResult: `within`, and each figure with its limit.
 
     Raises:
-        XfcostError: bad input: no budget, a limit that can't be read, a target that can't be counted.
+        XfcostError: bad input: a limit that can't be read, a target that can't be counted.
     """
     given: dict[str, Any] = dict(options)
     budgets, increase = taken_budgets(given), read_option("max_increase", given.pop("max_increase", None))
-    if not budgets and increase is None:
-        raise UsageError("check: expected a budget, as in max_macs='5G'")
     progress = given.pop("progress", None)
     return CheckResult(checked=(checked(target, Asked(budgets, against, given, progress, increase)),))
 
@@ -151,6 +149,7 @@ def checked(target: Any, asked: Asked) -> Checked:
         run=_run_text(ledger),
         held=tuple(_held(ledger, budget, figure, changed) for budget, figure in found),
         against=None if before is None else _against_text(asked.against),
+        compares=asked.against is not None,
         agrees=_agrees(ledger),
         notes=(*notes, *_doubts(ledger)),
     )
@@ -432,10 +431,12 @@ def planned(
 ) -> list[PlannedCheck]:
     """Every check: of the `targets`, or where none is given of all entries of the project.
 
+    A target without a budget is counted, and so found valid.
+
     What is written on the command line, `budgets` and `options`, goes before what the project's file has.
 
     Raises:
-        UsageError: there is nothing to check, or a target without a budget.
+        UsageError: there is nothing to check.
     """
     entries = _entries(targets, project)
     if not entries:
@@ -448,11 +449,6 @@ def planned(
     plan = []
     for (folder, entry), words in zip(entries, texts, strict=True):
         whole = own.over(entry)
-        if not whole.limits_something:
-            raise UsageError(
-                f"{entry.target}: has no budget; give one, as in --max-macs 5G, or write it in {FILE} under "
-                f"[[{TABLE}.check]]"
-            )
         plan.append(PlannedCheck(folder, whole._replace(target=entry.target, options={**whole.options, **words})))
     return plan
 

@@ -193,7 +193,7 @@ def _devices(report: Report) -> str | None:
 
 
 def devices_words(ledger: Ledger) -> list[str]:
-    """`on h100-sxm x8, --zero 3 --checkpoint full`; nothing without devices."""
+    """`on h100-sxm x8, --zero 3 --recompute full`; nothing without devices."""
     plan = None if ledger.training is None else ledger.training.plan
     if plan is None:
         return [] if ledger.on is None else [f"on {ledger.on.on.name}"]
@@ -312,6 +312,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[BudgetResult, ...]
     against: str | None = None
     """The run that it was compared with."""
+    compares: bool = False
+    """Was it to be compared with another run?"""
     agrees: bool = True
     """Do the accounts agree, where a trace checked them? Else no figure is to be trusted."""
     notes: tuple[str, ...] = ()

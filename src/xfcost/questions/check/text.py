@@ -53,10 +53,12 @@ def _held(found: CheckResult) -> Iterator[tuple[Checked, BudgetResult]]:
 
 
 def _answer(found: CheckResult) -> str:
-    """`2 of 3 budgets are within, 1 is over`."""
+    """`over 1 of 3 budgets`; of systems without budgets that they are valid."""
     verdicts = [held.verdict for _, held in _held(found)]
-    if not verdicts:
+    if not verdicts and any(one.compares for one in found.checked):
         return "new: there is nothing to compare with"
+    if not verdicts and found.within:
+        return "valid; no budget is given, as in --max-macs 5G"
     over, unknown = verdicts.count("over"), verdicts.count("not known")
     disagree = sum(not one.agrees for one in found.checked)
     if disagree:

@@ -205,7 +205,7 @@ def weight_notes(found: FindResult) -> list[str]:
     for model, one in found.weights.items():
         names.setdefault(f"{one.name} as published" if one.published else one.name, []).append(printable(model, 80))
     formats = "; ".join(f"{form} ({', '.join(models)})" for form, models in names.items())
-    return [f"quantised weights: {formats}; --weights none counts them in {found.run.dtype}"] if names else []
+    return [f"quantised weights: {formats}; --weights-dtype none counts them in {found.run.dtype}"] if names else []
 
 
 def time_notes(found: FindResult) -> list[str]:

@@ -21,7 +21,9 @@ def run(
             "--models", None, "List published models instead, with parameters and the source of each config."
         ),
     ] = False,
-    format_: Annotated[str | None, shared.choice_option("--format", FORMATS)] = None,
+    format_: Annotated[
+        str | None, shared.choice_option("--format", FORMATS, "How the list is written (default: table).")
+    ] = None,
 ) -> None:
     """List the presets and the published models.
 

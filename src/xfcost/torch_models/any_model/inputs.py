@@ -17,7 +17,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.checkpoints import POSITION_FIELDS, scaled_positions
 from xfcost.spec.reader import read_value
-from xfcost.spec.targets import SHAPE
+from xfcost.spec.targets import SHAPE, SIDES
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
 from xfcost.torch_models.shared.private_torch import leaves_with_paths
@@ -179,7 +179,7 @@ def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device:
 def letters_in(texts: Sequence[str]) -> frozenset[str]:
     """The letters in the shapes of these inputs."""
     shapes = (SHAPE.match(text.rpartition("=")[2]) for text in texts)
-    sides = {side for shape in shapes if shape is not None for side in shape["sides"].split("x")}
+    sides = {side for shape in shapes if shape is not None for side in SIDES.split(shape["sides"])}
     return frozenset(side for side in sides if side.isalpha())
 
 
@@ -278,7 +278,7 @@ def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: st
     if dtype is None:
         raise _refused(text, f"expected a dtype out of {', '.join(DTYPES)}")
     shape, too_large = [], f"expected at most {_MOST_ELEMENTS:,} elements; no tensor holds more"
-    for side in found["sides"].split("x"):
+    for side in SIDES.split(found["sides"]):
         if len(side) > len(str(_MOST_ELEMENTS)):
             raise _refused(text, too_large)
         if not side.isdigit() and side not in letters:

@@ -1,0 +1,43 @@
+"""`xfcost new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from xfcost.commands import options as shared
+from xfcost.ledger.errors import UsageError, printable, shown
+
+ENDINGS: Final = (".yaml", ".yml")
+
+
+@shared.options("force")
+def run(
+    file: Annotated[Path, typer.Argument(help="The .yaml file to write.")],
+    like: Annotated[
+        str,
+        shared.option("--like", "PRESET", "The preset to start from.", autocompletion=shared.presets_from),
+    ] = "vit",
+    **given: Any,
+) -> None:
+    """Write a spec of your own to start from, with a comment on every key.
+
+    It is the preset under the name of the file: change what differs. Keys that the preset leaves to their defaults are
+    comments.
+
+    Example: xfcost new mine.yaml --like gpt2
+    """
+    from xfcost.report.output import check_target
+    from xfcost.spec.models import models
+    from xfcost.spec.template import template
+
+    if file.suffix.lower() not in ENDINGS:
+        raise UsageError(f"{shown(file, 200)}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}")
+    check_target(file, force=given["force"])
+    if like in models():
+        raise UsageError(
+            f"--like {printable(like)}: expected a preset (`xfcost list`); `xfcost import` converts a config.json"
+        )
+    shared.deliver(template(like, printable(file.name, 200), file.stem), file, force=given["force"])
