@@ -265,7 +265,9 @@ def test_rows_of_several_versions_are_said_to_be():
 
 
 def points(names: list[str], low: int, high: int, number: int, axis: Any = TOKENS) -> list[list[int]]:
-    grids = measured_grids([SpecSystem(load(name)) for name in names], Run(), axis, (low, high), number)
+    grids = measured_grids(
+        [SpecSystem(load(name)) for name in names], Run(), axis, (low, high), targets_of((low, high), number)
+    )
     return [list(grid.points.values()) for grid in grids]
 
 
@@ -291,7 +293,7 @@ def test_sides_are_multiples_of_the_patches_of_each() -> None:
 
 
 def test_what_a_system_can_not_have_is_left_out_with_its_reason() -> None:
-    (grid,) = measured_grids([SpecSystem(load("gpt2"))], Run(), TOKENS, (256, 4096), 5)
+    (grid,) = measured_grids([SpecSystem(load("gpt2"))], Run(), TOKENS, (256, 4096), targets_of((256, 4096), 5))
     assert grid.points == {0: 256, 1: 512, 2: 1024}
     assert list(grid.refused) == [2048, 4096]
     assert "N can be at most 1024" in grid.refused[2048]

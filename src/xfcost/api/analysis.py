@@ -97,12 +97,13 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
 
 
 @takes(AnalyzeOptions)
-def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[AnalyzeOptions]) -> Ledger:
+def analyze(spec: str | os.PathLike[str] | torch.nn.Module, *tensors: Any, **options: Unpack[AnalyzeOptions]) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
 
     Args:
         spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
             `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers.
+        *tensors: of a module its inputs, as it takes them: `analyze(model, x)`; they are `example_inputs`.
         **options: all by name, as on the command line; numbers may be texts there as here (`128k`).
 
     Returns:
@@ -114,6 +115,10 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     given: dict[str, Any] = dict(options)
+    if tensors:
+        if not is_module(spec) or given.get("example_inputs") is not None:
+            raise UsageError("analyze: expected inputs of a torch module here, once; options are given by name")
+        given["example_inputs"] = tensors[0] if len(tensors) == 1 else tensors
     choosing, named = take_choosing(given), not is_module(spec)
     how = account_options(given)
     if given.get("trace") is None and given.get("on") is None:

@@ -44,7 +44,7 @@ def measured_axis(tokens: Any, sizes: Any) -> tuple[SizeAxis, tuple[int, int]]:
     given, option = (tokens, "--N") if sizes is None else (sizes, "--size")
     if given is None:
         raise UsageError("measure: expected a range of sizes, as in --N 64:16384 or --size 96:512")
-    if ":" in given or (tokens is not None and sizes is not None):
+    if ":" in given or listed_sizes(given) or (tokens is not None and sizes is not None):
         return axis_of(tokens, sizes)
     one, most = whole(given), MOST_TOKENS if sizes is None else MOST_SIDE
     if one is None or not 1 <= one <= most:
@@ -53,6 +53,13 @@ def measured_axis(tokens: Any, sizes: Any) -> tuple[SizeAxis, tuple[int, int]]:
             f"{DEFAULT_RANGE if sizes is None else DEFAULT_SIZES}, or one whole number from 1 to {most:,}"
         )
     return axis_of(None, sizes and DEFAULT_SIZES)[0], (one, one)
+
+
+def listed_sizes(given: Any) -> tuple[int, ...]:
+    """`196,784,3136` -> its numbers, ascending; () of anything else."""
+    numbers = [whole(one) for one in str(given).split(",")]
+    known = sorted({one for one in numbers if one is not None})
+    return tuple(known) if len(known) > 1 and None not in numbers else ()
 
 
 def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | None:
@@ -71,17 +78,20 @@ def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | No
 
 
 def _range(text: str, option: str, most: int, example: str) -> tuple[int, int]:
-    """`49:12544` -> (49, 12544).
+    """`49:12544` -> (49, 12544); of several numbers, `196,784`, from the least to the largest.
 
     Raises:
         UsageError: it is no range of at least two numbers from 1 to `most`.
     """
-    ends = [whole(end) for end in text.split(":")]
+    listed = listed_sizes(text)
+    ends: list[int | None] = [min(listed), max(listed)] if listed else [whole(end) for end in text.split(":")]
     low, high = ends if len(ends) == 2 else (None, None)  # noqa: PLR2004 - LOW and HIGH
     if low is None or high is None or min(low, high) < 0:
+        one = whole(text)
+        mend = f"; a dotted line at one N: --mark {one:,}" if one is not None and option == "--N" else ""
         raise UsageError(
             f"{option} {printable(text)}: expected a range LOW:HIGH, as in {option} {example} "
-            f"(whole numbers of at most {most:,})"
+            f"(whole numbers of at most {most:,}){mend}"
         )
     if low < 1:
         below = f"{option} 1:{max(high, 2)}"

@@ -11,7 +11,7 @@ from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.comparing.comparison import compared
 from xfcost.comparing.measured import Curve, MeasuredSeries, Pair, measured
 from xfcost.comparing.measured_series import Choice, Series, at, chosen, grouped, mixing_macs_of, work_of
-from xfcost.comparing.sweep import TOKENS, measured_grids
+from xfcost.comparing.sweep import TOKENS, measured_grids, targets_of
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger import units
 from xfcost.ledger.device import DeviceGroup
@@ -150,7 +150,9 @@ def _curve(series: Series, specs: _Specs) -> Curve:
         return Curve(missing=loaded)
     try:
         run = run_of(series.configuration)
-        grid = measured_grids([SpecSystem(loaded)], run, series.axis, (min(xs), max(xs)), _POINTS)[0]
+        grid = measured_grids(
+            [SpecSystem(loaded)], run, series.axis, (min(xs), max(xs)), targets_of((min(xs), max(xs)), _POINTS)
+        )[0]
         between = (x for x in grid.points.values() if x not in xs)
         counted = {x: _counted(loaded, _at(series, x)) for x in between}
     except XfcostError as error:

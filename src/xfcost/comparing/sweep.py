@@ -453,15 +453,14 @@ def targets_of(span: tuple[int, int], number: int) -> list[int]:
 
 
 def measured_grids(
-    systems: Sequence[System], run: Run, axis: SizeAxis, span: tuple[int, int], number: int
+    systems: Sequence[System], run: Run, axis: SizeAxis, span: tuple[int, int], targets: Sequence[int]
 ) -> list[MeasuredSizes]:
-    """The points of every system near the targets in `span`.
+    """The points of every system near the targets, ascending, in `span`.
 
     Raises:
         SpecError: a system can have no point.
         UsageError: as well, where the input is the reason.
     """
-    targets = targets_of(span, number)
     spacing = targets[1] / targets[0] if len(targets) > 1 else 1.0
     sized = [SizedSystem(one, run, axis) for one in systems]
     sizes = [one.sizes for one in sized]

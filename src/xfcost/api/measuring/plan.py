@@ -15,7 +15,7 @@ from xfcost.api.options import Progress
 from xfcost.api.runs import make_run, refuse
 from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, mixing_limit, open_systems
 from xfcost.comparing.comparison import distinct
-from xfcost.comparing.sweep import MeasuredSizes, SizeAxis, measured_grids
+from xfcost.comparing.sweep import MeasuredSizes, SizeAxis, measured_grids, targets_of
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -100,6 +100,8 @@ class SweptSizes(NamedTuple):
     axis: SizeAxis
     span: tuple[int, int]
     points: int
+    listed: tuple[int, ...] = ()
+    """The sizes themselves, where they are given, instead of so many points in the span."""
 
 
 class _AtBatch(NamedTuple):
@@ -135,7 +137,7 @@ def planned(
     systems = [_at_batches(one, runs, sizes, timing, mixing, progress) for one in given]
     named = distinct([one.name for one in given])
     first = [one[runs[0].batch].system for one in systems]
-    grids = measured_grids(first, runs[0], sizes.axis, sizes.span, sizes.points)
+    grids = measured_grids(first, runs[0], sizes.axis, sizes.span, sizes.listed or targets_of(sizes.span, sizes.points))
     number = len(runs) * sum(len(grid.points) for grid in grids)
     if number > MOST_CONFIGURATIONS:
         raise UsageError(f"measure: {number:,} configurations, and at most {MOST_CONFIGURATIONS:,} are measured")

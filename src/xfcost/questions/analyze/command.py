@@ -58,8 +58,24 @@ def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top
     target, verbose = shared.target_of(given), given.pop("verbose")
     if order is not None and target.form == "json":
         raise UsageError("--sort and --top: json always has every row, in the order of the model; use another format")
+    if "," in given["batch"]:
+        if view is not None or order is not None:
+            raise UsageError(f"--batch {given['batch']}: rows are listed for one batch, without --by, --sort and --top")
+        _over_batches(spec, target, given, verbose=verbose)
+        return
     ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
     if ledger.choices and ledger.on is None and view is not None:
         raise UsageError(f"--by {view}: rows are listed for one device, and --on has several; leave one of them out")
     target.document(document(ledger, view, verbose=verbose, depth=depth, order=order))
     shared.verdict([ledger])
+
+
+def _over_batches(spec: str, target: shared.Target, given: dict[str, Any], *, verbose: bool) -> None:
+    """A line per batch; the torch model is built where that is asked for."""
+    from xfcost.api.analysis import analyze
+    from xfcost.questions.analyze.batches import document, read_batches
+
+    given = {**given, "trace": bool(given["trace"])}
+    ledgers = [analyze(spec, progress=say, **{**given, "batch": batch}) for batch in read_batches(given["batch"])]
+    target.document(document(ledgers, verbose=verbose))
+    shared.verdict(ledgers)

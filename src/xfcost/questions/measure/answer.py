@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from xfcost.api.axes import measured_axis
+from xfcost.api.axes import listed_sizes, measured_axis
 from xfcost.api.measuring import process
 from xfcost.api.measuring.cluster import ClusterRows, connected
 from xfcost.api.measuring.plan import PlannedRow, SweepPlan, SweptSizes, planned
@@ -94,7 +94,9 @@ def answer(
     given = _DEFAULTS | {name: value for name, value in options.items() if value is not None}
     device, scheduler = given.get("device") or "cpu", given.get("scheduler")
     axis, span = measured_axis(given.get("N"), given.get("size"))
-    sizes = SweptSizes(axis, span, read_option("points", given["points"]))
+    sizes = SweptSizes(
+        axis, span, read_option("points", given["points"]), listed_sizes(given.get("N") or given.get("size"))
+    )
     timeout = read_option("timeout", given["timeout"])
     timing = timing_plan(device, given)._replace(checks=bool(given["check"]))
     plan = planned(specs, given, sizes, timing, say)

@@ -15,7 +15,8 @@ from xfcost.parts.timing.options import TimingOptions
 from xfcost.report.messages import say
 
 Tokens = Annotated[
-    str | None, shared.option("--N", "LOW:HIGH", "Range of N, or one N. Image specs use square grids.", "Size")
+    str | None,
+    shared.option("--N", "LOW:HIGH", "Range of N, or each N: 196,784. Image specs use square grids.", "Size"),
 ]
 Size = Annotated[
     str | None, shared.option("--size", "LOW:HIGH", "Range of image sizes instead of N, as in 96:512.", "Size")
