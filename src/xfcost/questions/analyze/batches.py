@@ -17,6 +17,8 @@ from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, 
 from xfcost.report.input_description import default_notes
 
 _MOST_BATCHES: Final = 100
+# Columns that make room for those of devices.
+_OF_COUNTS: Final = ("macs", "flops", "attention_peak_bytes")
 
 
 class _Column(NamedTuple):
@@ -64,7 +66,8 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
         _Column(f"{outputs}/s", "most_outputs_per_second", _time(lambda on: on.outputs / on.seconds), units.count),
         _Column("time", "seconds", lambda ledger: ledger.timing and ledger.timing.seconds, units.seconds),
     )
-    yield from (column for column in every if any(column.of(ledger) is not None for ledger in ledgers))
+    known = (column for column in every if any(column.of(ledger) is not None for ledger in ledgers))
+    yield from (column for column in known if ledgers[0].on is None or column.key not in _OF_COUNTS)
 
 
 def read_batches(given: str) -> list[int]:
@@ -106,6 +109,6 @@ def _parts(ledgers: Sequence[Ledger], *, verbose: bool) -> Iterator[Part]:
         told = [one.replace(f"batch {first.metadata.batch:,} ", f"batch {batches} ") for one in text.texts]
         yield text._replace(texts=told)
     yield from (Gap(), DataTable([TableColumn("batch", right=True), *heads], rows), Gap())
-    yield from (text for text in included_texts(first) if not text.head.startswith(("memory", "bound")))
+    yield from (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
     yield from notes(default_notes([first.metadata]), verbose=verbose)
     yield from notes(first.metadata.notes, verbose=verbose)
