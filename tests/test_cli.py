@@ -179,9 +179,11 @@ class TestRefusals:
             ("analyse vit", "No such command 'analyse'; did you mean 'analyze'"),
             # other tools' options propose ours
             ("analyze vit --gpu 1", "No such option: --gpu.*--on h100-sxm .* or --device cuda"),
-            ("analyze vit --kv-dtype 1", "No such option: --kv-dtype.*--dtype"),
+            ("analyze llama3-8b --gpu l4", "No such option: --gpu; did you mean --on l4 .* or --device cuda"),
+            ("analyze vit --kv-dtype 1", "--cache-dtype 1: expected fp8, int8 or none"),
+            ("serve llama3-8b --N 8k", "did you mean `xfcost analyze llama3-8b --N 8k --mode decode --on h100-sxm`"),
+            ("scale vit swin", "No such command 'scale'; did you mean `xfcost plot vit swin`"),
             ("analyze vit --batc 1", "No such option: --batc.*--batch"),
-            ("analyze vit -N 1", "No such option: -N.*--N"),
         ],
     )
     def test_says_what_was_expected(self, words, said):
@@ -329,15 +331,37 @@ class TestOthers:
         summary = next(line for line in xf("--help").stdout.splitlines() if line.split()[:1] == [name])
         assert not summary.endswith("..."), "the first sentence of the help is too long for the list of commands"
 
-    def test_the_help_of_analyze_fits_two_screens(self):
-        lines = xf("analyze", "--help", COLUMNS="100").stdout.splitlines()
-        assert len(lines) <= 2 * 50
-        assert max(map(len, lines)) <= 100
-        headings = [line for line in lines if re.fullmatch(r"\w.*:", line)]
-        assert headings == [
+    def test_the_help_of_analyze_fits_a_screen_and_a_topic_has_the_rest(self):
+        def headings(*topic):
+            lines = xf("analyze", "--help", *topic, COLUMNS="80").stdout.splitlines()
+            assert max(map(len, lines)) <= 80
+            return len(lines), [line for line in lines if re.fullmatch(r"\w.*:", line)]
+
+        lines, found = headings()
+        assert lines <= 61
+        assert found == ["Arguments:", "Size:", "Run:", "Output:", "More options:"]
+        assert headings("serving")[1] == ["Devices and plan:"]
+        assert headings("all")[1] == [
             "Arguments:", "Size:", "Run:", "Devices and plan:", "Training, with --mode train:",
             "Timing, with --device:", "Torch modules:", "Output:",
         ]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("words", "own"),
+        [
+            ("-N 196 --json", "--N 196 --format json"),
+            ("--seq-len=196 --csv", "--N 196 --format csv"),
+            ("--batch-size 2 --json -q", "--batch 2 --format json"),
+            (
+                "--mode train --on h100-sxm --checkpoint full --json",
+                "--mode train --on h100-sxm --recompute full --json",
+            ),
+        ],
+    )
+    def test_words_of_other_tools_are_their_own(self, words, own):
+        given = xf("analyze", "vit", "--no-trace", *words.split())
+        assert given.stdout == xf("analyze", "vit", "--no-trace", *own.split()).stdout
+        assert "-q" not in words or not given.stderr
 
     @pytest.mark.parametrize(
         ("command_name", "arguments", "option", "word"),

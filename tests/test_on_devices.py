@@ -353,7 +353,7 @@ def test_each_remedy_fits_and_no_smaller_one_of_its_kind(spec, options):
     assert need.remedies
     activations = (need.activations or 0) / options.get("batch", 1)
     for remedy in need.remedies:
-        words = remedy.replace("--", "").replace("-", "_").split()
+        words = remedy.replace("--", "").replace("-", "_").replace("s_dtype", "s").replace("e_dtype", "e").split()
         more = dict(zip(words[::2], words[1::2], strict=True))
         more |= {"on": more["on"].replace("_", "-")} if "on" in more else {}
         assert fits(**more), remedy

@@ -12,7 +12,7 @@ import torch
 
 import xfcost
 from helpers import environment, stdout_of, words_of
-from xfcost.api.options import EVERY, OPTIONS, read_option
+from xfcost.api.options import EVERY, OPTIONS, flag_of, read_option
 from xfcost.api.runs import WITHOUT_EFFECT, make_run
 from xfcost.cli import command
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -26,7 +26,7 @@ def flags(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["analyze", "compare"])
 def test_commands_and_functions_have_every_option_in_its_order(name: str) -> None:
-    declared = [f"--{option.replace('_', '-')}" for option in OPTIONS]
+    declared = [flag_of(option) for option in OPTIONS]
     assert [flag for flag in flags(name) if flag in declared] == declared
     parameters = inspect.signature(getattr(xfcost, name)).parameters
     assert [parameter for parameter in parameters if parameter in OPTIONS] == [*OPTIONS]
@@ -93,7 +93,7 @@ def test_quantised_bytes_are_of_check_alone(name, given):
         for options in ({}, {name: given})
     )
     assert quantised.figure.value < plain.figure.value
-    with pytest.raises(UsageError, match=f"--{name}: diff compares counts .*`xfcost analyze`"):
+    with pytest.raises(UsageError, match=f"{flag_of(name)}: diff compares counts .*`xfcost analyze`"):
         diff("gpt2", "gpt2-m", mode="decode", **{name: given})
 
 
@@ -104,7 +104,7 @@ def test_the_table_names_options():
 
 @pytest.mark.parametrize(("name", "options"), (DEVICES | RATES).items())
 def test_what_changes_no_figure_is_refused(name, options):
-    flag = f"--{name.replace('_', '-')}"
+    flag = flag_of(name)
     with pytest.raises(UsageError, match=f"{flag}\\b.*: check .*`xfcost analyze"):
         xfcost.check("gpt2", max_params="1G", mode="train", **options)
     with pytest.raises(UsageError, match=f"{flag}\\b.*: diff compares counts .*`xfcost analyze`"):

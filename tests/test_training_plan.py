@@ -314,7 +314,7 @@ def test_with_a_remedy_it_fits_and_no_option_that_was_given_is_taken_back(zero, 
     for gib in (3, 6, 8, 12, 20):
         plan = planned(on=group(memory=gib * GIB), zero=zero, checkpoint=checkpoint)
         options = dict(one.removeprefix("--").split() for one in plan.remedies)
-        made = {"zero": int(options.get("zero", zero)), "checkpoint": options.get("checkpoint", checkpoint)}
+        made = {"zero": int(options.get("zero", zero)), "checkpoint": options.get("recompute", checkpoint)}
         count = int(options.get("on", "onex8").removeprefix("onex"))
         mended = planned(on=group(count, memory=gib * GIB), **made)
         assert mended.fits is (plan.fits or bool(plan.remedies))
@@ -338,7 +338,7 @@ def test_the_first_remedy_is_the_first_way_that_fits():
         )
         found = dict(one.removeprefix("--").split() for one in plan.remedies)
         count = int(found.get("on", "onex8").removeprefix("onex"))
-        assert (count // 8, int(found.get("zero", 0)), found.get("checkpoint", "none")) == first
+        assert (count // 8, int(found.get("zero", 0)), found.get("recompute", "none")) == first
 
 
 def test_a_remedy_adds_to_what_is_given():

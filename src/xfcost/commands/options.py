@@ -31,10 +31,10 @@ FORMATS: Final = get_args(Format)
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def options(*declared: Any, **helps: str) -> Callable[[Command], Command]:
+def options(*declared: Any, **helps: str | tuple[str, Sequence[str]]) -> Callable[[Command], Command]:
     """`run(…, **given)` with the options `declared`, names of them or groups, each in the panel of its group.
 
-    `helps` are texts for a command that takes fewer values of an option, or means them otherwise.
+    `helps` are texts for a command that means an option otherwise; with its words, where it takes fewer.
     """
     names = [name for one in declared for name in ([one] if isinstance(one, str) else one.__annotations__)]
 
@@ -55,16 +55,17 @@ def options(*declared: Any, **helps: str) -> Callable[[Command], Command]:
     return decorated
 
 
-def _parameter(name: str, text: str | None) -> inspect.Parameter:
+def _parameter(name: str, own: str | tuple[str, Sequence[str]] | None) -> inspect.Parameter:
     """The option as typer reads it."""
     if name in _OUTPUT:
         return inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=_OUTPUT[name][0], annotation=_OUTPUT[name][1]
         )
     option, kind = EVERY[name], TYPES[name].__origin__
-    completed = devices_from if name == "on" else words_from(option.words) if option.words else None
+    text, words = own if isinstance(own, tuple) else (own, option.words)
+    completed = devices_from if name == "on" else words_from(words) if words else None
     parameter = typer.Option(
-        flag_of(name), metavar=option.metavar or one_of_text(option.words), help=text or option.help,
+        flag_of(name), metavar=option.metavar or one_of_text(words), help=text or option.help,
         rich_help_panel=GROUP_OF[name], autocompletion=completed, show_default=kind != bool | None,
     )  # fmt: skip
     default: Any = False if kind is bool else None

@@ -53,7 +53,8 @@ def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
 
 
 def _on(value: str) -> str:
-    return f"--on {value or 'h100-sxm'} (compute from its datasheet) or --device cuda (run and time the model here)"
+    device = value if value[:1].isalpha() else "h100-sxm"
+    return f"--on {device} (compute from its datasheet) or --device cuda (run and time the model here)"
 
 
 # Options that may mean several things here -> what to write, with the value that was given.

@@ -188,7 +188,7 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
         found = combined(_spec_errors(data, source, name))
-    if is_path(name):
+    if is_path(name) and not settings:
         found.mend = "`xfcost new mine.yaml --like vit` writes a spec to start from, with a comment on every key"
     raise found
 

@@ -22,7 +22,7 @@ def run(
     ] = "vit",
     **given: Any,
 ) -> None:
-    """Write a spec of your own to start from, with a comment on every key.
+    """Write a commented spec to start from.
 
     It is the preset under the name of the file: change what differs. Keys that the preset leaves to their defaults are
     comments.

@@ -50,7 +50,7 @@ Picture = Annotated[
 @shared.options(
     BatchOptions, "dtype", "attention", "mode", "on", "mfu", "mbu", SettingsOption, InputOptions, "strict",
     DeviceOption, PredictOption, TimingOptions, "lane", "force",
-    mode="forward, or decode (one token, with a KV cache).",
+    mode=("What is run; decode is one token with a KV cache.", ("forward", "decode")),
     on="With --metric time: plot the lower bound of the time on these devices (h100-sxmx8); --metric throughput "
     "takes several, h100-sxmx8,l40sx16. `xfcost devices` lists names.",
     mfu="With --metric throughput: share of the peak reached (40%).",
