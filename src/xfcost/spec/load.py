@@ -26,7 +26,7 @@ from xfcost.ledger.errors import (
 from xfcost.ledger.files import Expected
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import Spec, converted
-from xfcost.spec.models import config_of, models
+from xfcost.spec.models import config_of, listed_name, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
 from xfcost.spec.targets import module_target
@@ -129,6 +129,14 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
+def canonical(name: str) -> str:
+    """The preset or published model that `name` is in another spelling: `ViT`, `Qwen/Qwen3-32B`; else `name` itself."""
+    lower = name.lower()
+    if lower != name and {lower, f"common-{lower}"} & _unordered_files().keys() and not os.path.exists(name):
+        return lower
+    return listed_name(name) or name
+
+
 def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]:
     """`names` with every pattern (`common-*`) replaced by the presets and `published` models that match it, each once.
 
@@ -138,9 +146,9 @@ def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]
     result: list[str] = []
     for name in names:
         if not re.search(r"[*?\[]", name) or is_path(name):
-            result.append(name)
+            result.append(canonical(name))
             continue
-        matching = fnmatch.filter([*preset_names(), *published], name)
+        matching = fnmatch.filter([*preset_names(), *published], name.lower())
         if not matching:
             what, lists = "preset", "`xfcost list` names them"
             if published:
@@ -161,6 +169,7 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         SpecError: with file, line and path of every error.
         UsageError: no such preset, or a setting that matches nothing.
     """
+    name = canonical(name)
     files = [(written.data, written.source) for written in lineage(name)]
     data, source = files.pop()
     setting_errors = apply_file_settings(data, source)
@@ -281,6 +290,8 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     """The file of a preset or a path (relative to the file `base`), and its name in messages."""
     if not name or "\0" in name:
         raise UsageError(f"expected the name of a preset or a path, got {shown_value(name)}")
+    if base is None:
+        name = canonical(name)
     if is_path(name):
         path = Path(name) if base is None else base.parent / name
         return path, printable(name if base is None else str(path), most=200)

@@ -25,16 +25,16 @@ def run(
     from xfcost.ledger.visible import visible
     from xfcost.report.messages import say
     from xfcost.spec.load import lineage
-    from xfcost.spec.models import config_of, models
+    from xfcost.spec.models import config_of, listed_name, models
     from xfcost.spec.show import expanded_yaml, full_yaml
 
     if file and full:
         raise UsageError("--file and --full: --file shows the file as it is written; give one of them")
-    if (model := models().get(spec)) is not None:
+    if (name := listed_name(spec)) is not None:
         if full:
-            raise UsageError(f"--full: {spec} is a config.json, which has the defaults of its class; leave it out")
-        say(f"{spec}: {model.title}, the config.json of {model.config}")
-        shared.deliver(config_of(spec).read_text(encoding="utf-8"), None, force=False)
+            raise UsageError(f"--full: {name} is a config.json, which has the defaults of its class; leave it out")
+        say(f"{name}: {models()[name].title}, the config.json of {models()[name].config}")
+        shared.deliver(config_of(name).read_text(encoding="utf-8"), None, force=False)
         return
     if not file:
         shared.deliver(full_yaml(spec) if full else expanded_yaml(spec), None, force=False)
