@@ -191,7 +191,7 @@ class DeviceOptions(TypedDict, total=False):
     cache: Annotated[
         str | None,
         _choice(
-            "Quantise keys and values: fp8, int8 or none. Default: as the checkpoint is published.",
+            "Quantise keys and values: fp8, int8 or none. Default: as published.",
             (*CACHE_FORMATS, UNQUANTISED),
             "FORMAT",
         ),
@@ -391,6 +391,14 @@ class SettingsOption(TypedDict, total=False):
             default=(),
             flag="--set",
             python="`key.path=value` each.",
+        ),
+    ]
+    fetch: Annotated[
+        bool | None,
+        Option(
+            "Fetch org/name from the Hugging Face Hub: its config, never weights.",
+            flag="--fetch/--no-fetch",
+            python="Without it no connection is opened. None: as XFCOST_FETCH or the nearest pyproject.toml says.",
         ),
     ]
 

@@ -26,6 +26,7 @@ from xfcost.ledger.errors import (
 from xfcost.ledger.files import Expected
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import Spec, converted
+from xfcost.spec.hub import hub_name
 from xfcost.spec.models import config_of, listed_name, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
@@ -317,13 +318,10 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
 
 
 def _expected_file(name: str) -> Expected:
-    """The message for a missing file `name`: a model's name on a hub looks like a path, and gets a hint."""
-    if not re.fullmatch(r"(https?://\S+|[\w.-]+/[\w.-]+)", name) or name.startswith(".") or name.endswith(_ENDINGS):
+    """The message for a missing file `name`: a model's name on the Hub looks like a path, and gets a hint."""
+    if hub_name(name) is None:
         return Expected()
-    return Expected(
-        missing="and nothing is fetched: of a model on a hub, get its config.json, then "
-        "`xfcost import config.json -o model.yaml` and `xfcost analyze model.yaml`"
-    )
+    return Expected(missing=f"a spec of a model on the Hub is made by `xfcost import {name} --fetch -o model.yaml`")
 
 
 _ENDINGS: Final = (".yaml", ".yml", ".json")
