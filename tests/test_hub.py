@@ -96,7 +96,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     [
         ("org/name", "org/name", None), ("hf:org/name", "org/name", None), ("hf:gpt2@v1.0", "gpt2", "v1.0"),
         ("org/Name-2.5-32B@refs/pr/1", "org/Name-2.5-32B", "refs/pr/1"),
-        ("https://huggingface.co/org/name/", "org/name", None),
+        ("https://huggingface.co/org/name/", "org/name", None), ("https:/hf.co/org/name", "org/name", None),
     ],
 )  # fmt: skip
 def test_names_of_models_on_the_hub(text: str, repo: str, revision: str | None) -> None:

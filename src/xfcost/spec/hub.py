@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from xfcost.ledger.errors import did_you_mean, near_names
 from xfcost.spec.models import models
 
-_PREFIX: Final = r"(?P<prefix>hf:|https://(?:huggingface\.co|hf\.co)/)"
+_PREFIX: Final = r"(?P<prefix>hf:|https:/+(?:huggingface\.co|hf\.co)/)"
 _PART: Final = r"\w(?:[\w.-]*\w)?"
 _NAME: Final = re.compile(rf"{_PREFIX}?(?P<repo>{_PART}(?:/{_PART})?)(?:@(?P<revision>[\w./-]+))?/?", re.ASCII)
 # What ends so is meant as a file.
