@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from copy import deepcopy
 from fractions import Fraction
 from importlib.metadata import version
@@ -25,7 +26,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.operation import KINDS
 from xfcost.questions.find.answer import find
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.models import RECORDED_WITH, config_of, models
+from xfcost.spec.models import RECORDED_WITH, config_of, listed_name, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.systems.published import published_system
@@ -93,6 +94,40 @@ def test_names_are_those_of_no_preset_and_complete_in_the_shell():
     assert "qwen3-32b" in presets_from("qwen3-3")
     with pytest.raises(UsageError, match="that is a published model"):
         load("qwen3-32b")
+
+
+def test_a_model_has_the_names_that_people_give_it():
+    """Its id on the Hub, that without the organisation, its title and its name, in any case; each of one model."""
+    named = Counter()
+    for name, one in models().items():
+        organisation, own = one.hub_id.split("/")
+        spellings = {text.lower() for text in (name, one.title, one.hub_id, own, f"{organisation}/{name}")}
+        assert {listed_name(text) for text in (*spellings, one.hub_id, one.hub_id.upper(), one.title)} == {name}
+        named.update(spellings)
+    assert set(named.values()) == {1}
+    assert not named.keys() & {*preset_names(), *(one.removeprefix("common-") for one in preset_names())}
+    assert listed_name("Qwen/Qwen3-33B") is None
+
+
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [("Qwen/Qwen3-32B", "qwen3-32b"), ("Qwen2.5-32B", "qwen2.5-32b"), ("ViT", "vit"), ("Linformer", "linformer")],
+)
+def test_a_spec_in_another_spelling_is_the_same_one(spelled, name):
+    first, other = (analyze(one, N=64, trace=False) for one in (spelled, name))
+    assert first.to_json() == other.to_json()
+    assert compare(spelled, name, N=64, thorough=False).ledgers[0].metadata == first.metadata
+
+
+def test_other_spellings_in_other_commands(tmp_path):
+    """In a search, as a pattern, and in `show`; an own file or folder of another spelling goes first."""
+    found = find("microsoft/Phi-4", "QWEN3-0.6*", N=64)
+    assert {one.name for one in found.rows} == {"phi-4", "qwen3-0.6b"}
+    assert xf("show", "Qwen/Qwen3-32B").stdout == config_of("qwen3-32b").read_text(encoding="utf-8")
+    assert xf("show", "ViT").stdout == xf("show", "vit").stdout
+    (tmp_path / "Qwen").mkdir()
+    (tmp_path / "Qwen/Qwen3-32B").write_text("name: mine", encoding="utf-8")
+    assert "Qwen/Qwen3-32B:1" in xf("analyze", "Qwen/Qwen3-32B", cwd=tmp_path).stderr
 
 
 def test_a_cache_and_weights_by_hand():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from xfcost.commands.words import MEANT, QUIET, meant_command, translated
-from xfcost.ledger.errors import XfcostError, did_you_mean, near_names, printable
+from xfcost.ledger.errors import NotFetchedError, XfcostError, did_you_mean, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
 from xfcost.report.messages import (
@@ -345,6 +346,9 @@ def main() -> None:
     refuse_sudden_ends()
     try:
         app()
+    except NotFetchedError as error:
+        words = [word for word in sys.argv[1:] if word != "--no-fetch"]
+        _refuse(f"{error}: {printable(shlex.join(['xfcost', *words, '--fetch']), _LONGEST)}")
     except XfcostError as error:
         _refuse("\n  ".join(filter(None, (str(error), getattr(error, "mend", "")))), error.exit_code)
     except MemoryError:

@@ -131,6 +131,14 @@ class SettingsOption(TypedDict, total=False):
             python="`key.path=value` each.",
         ),
     ]
+    fetch: Annotated[
+        bool | None,
+        Option(
+            "Fetch org/name from the Hugging Face Hub: its config, never weights.",
+            flag="--fetch/--no-fetch",
+            python="Without it no connection is opened. None: as XFCOST_FETCH or the nearest pyproject.toml says.",
+        ),
+    ]
 
 
 class TraceOption(TypedDict, total=False):

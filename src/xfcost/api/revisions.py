@@ -23,6 +23,7 @@ import msgspec
 
 from xfcost.comparing.saved_report import Report, report_of
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, near_names, printable
+from xfcost.spec.hub import hub_name
 from xfcost.spec.reader import outside_allowed
 
 _GIT: Final = "git"
@@ -213,7 +214,7 @@ def revised(text: str) -> Revised | None:
         UsageError: a revision of something that has none, or without a file.
     """
     revision, colon, target = text.partition(":")
-    if not colon or os.path.exists(text):
+    if not colon or os.path.exists(text) or hub_name(text) is not None:
         return None
     if _FILE.match(target) or _CODE.match(target):
         if not revision:

@@ -26,8 +26,9 @@ from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import TF32
 from xfcost.spec.grammar import Spec
+from xfcost.spec.hub import config_label, hub_name
 from xfcost.spec.load import Loaded, expanded, load
-from xfcost.spec.models import counts_of, models
+from xfcost.spec.models import counts_of, listed_name, models
 from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, config_values, module_target, texts_by_place, writes_text
 from xfcost.systems.spec import SpecSystem, timed_in_turns, torch_there
@@ -237,6 +238,10 @@ def _target(
     one: Any, options: Mapping[str, Any], progress: Progress | None, counted: bool
 ) -> ModuleTarget | SpecSystem | PublishedSystem | None:
     """The module of a name; of a config.json its spec if there is one; None of specs."""
+    if isinstance(one, str) and (model := hub_name(one)) is not None and listed_name(one) is None:
+        from xfcost.importing.hub import config_file
+
+        one = str(config_file(model, fetch=options.get("fetch"), say=progress))
     target = module_target(one) if isinstance(one, str) else None
     if counted and (found := recorded_model(target, options)) is not None:
         return found
@@ -268,7 +273,7 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
             title = target.published.title
             progress(f"{title}: its stored counts do not answer this run; its class in transformers is run …")
         elif progress is not None:
-            first = str(error).removeprefix(target.place).partition("\n")[0]
+            first = str(error).removeprefix(config_label(target.place)).partition("\n")[0]
             reason = first.partition(";")[0].lstrip(":0123456789 ")
             progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
         return None

@@ -118,6 +118,7 @@ _SPECS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mine.yaml": ("a spec of your own (`xfcost new mine.yaml --like vit` writes one to start from)", ()),
     "model.py:Net": ("a torch module, whose code is executed", ("show", "stream")),
     "config.json": ("a configuration of transformers", ("show",)),
+    "org/name": ("with --fetch the configuration of a model on the Hugging Face Hub", ("measure",)),
 }
 _TAKES_SPECS: Final = ("spec", "specs", "before", "after")
 

@@ -30,6 +30,7 @@ from xfcost.program.together import keep_rows
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
+from xfcost.spec.hub import hub_notes
 from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -276,7 +277,7 @@ def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
         attends=attends,
         preset=not is_path(architecture.source),
         paper=spec.paper,
-        notes=tuple(note for note, _ in notes),
+        notes=(*hub_notes(architecture.source), *(note for note, _ in notes)),
         padded=any(kind is PaddingNote for _, kind in notes),
         cropped=any(kind is CroppingNote for _, kind in notes),
         image=next((entry.sides for entry in inputs if isinstance(entry, ImageInput | VideoInput)), None),

@@ -25,6 +25,7 @@ from xfcost.importing.family import (
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.checkpoints import positions_of_config, published_weights
+from xfcost.spec.hub import config_label, hub_source
 from xfcost.spec.load import Loaded, checked
 from xfcost.spec.models import config_of, models
 from xfcost.spec.overrides import apply_settings
@@ -105,7 +106,7 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
         SpecError: the file is no config, or a spec cannot express it; with file, line and field.
         UsageError: `architecture` is not supported.
     """
-    file = read_config(path, printable(str(path), most=200))
+    file = read_config(path, printable(config_label(str(path)), most=200))
     model_type = _model_type(file)
     family_type, family_remarks = _family_type(model_type, file)
     chosen, architecture_remarks = _architecture(file, family_type, architecture)
@@ -202,6 +203,9 @@ def _name(path: Path, file: ConfigFile) -> str:
     """A name for the model: the file's, the config's, or the folder's."""
     own = file.values.get("_name_or_path")
     in_config = own.rstrip("/").rpartition("/")[2] if isinstance(own, str) else ""
+    model = hub_source(str(path))
+    if model is not None:
+        return model.repo.rpartition("/")[2]
     candidates = (path.stem if path.stem != "config" else "", in_config, path.resolve().parent.name, "model")
     plain = (re.sub(r"[^\w .+-]", "", name).strip(" .") for name in candidates)
     return next(name for name in plain if name)[:_MAX_NAME_LENGTH]
@@ -221,7 +225,7 @@ def loaded_config(path: Path, settings: Sequence[str] = (), cached: float = 0) -
         SpecError: the file is no config, or a spec cannot express it or its cache.
         UsageError: a setting matches nothing.
     """
-    spec, name = import_config(path), printable(str(path), most=200)
+    spec, name = import_config(path), printable(config_label(str(path)), most=200)
     if spec.window is not None and cached >= spec.window and not settings:
         raise SpecError(f"{name}: its cache keeps a window of {spec.window} tokens, and that of a spec keeps all")
     loaded = _loaded(spec.text, name, settings)

@@ -3,6 +3,7 @@
 XfcostError            exit code 2, one message, no traceback
 ├── SpecError          an invalid spec: file:line, path, what was expected, how to fix it
 ├── UsageError         an invalid option or argument of the command line or of the Python API
+│   ├── NotFetchedError a model on the Hub, which the caller did not allow to fetch
 │   ├── AbsentError    a file that a git revision does not have
 │   ├── SizeError      a size at which a module does not run
 │   └── NoNumbersError a module that is too large to be run on real numbers
@@ -82,6 +83,10 @@ def combined_message(messages: Sequence[str]) -> str:
 
 class UsageError(XfcostError):
     """An invalid option or argument."""
+
+
+class NotFetchedError(UsageError):
+    """A model on the Hub that is not on the disk, and that the caller did not allow to fetch."""
 
 
 class AbsentError(UsageError):

@@ -27,7 +27,8 @@ from xfcost.ledger.errors import (
 from xfcost.ledger.files import Expected
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import Spec, converted
-from xfcost.spec.models import config_of, models
+from xfcost.spec.hub import hub_name
+from xfcost.spec.models import config_of, listed_name, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
 from xfcost.spec.targets import module_target
@@ -132,6 +133,14 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
+def canonical(name: str) -> str:
+    """The preset or published model that `name` is in another spelling: `ViT`, `Qwen/Qwen3-32B`; else `name` itself."""
+    lower = name.lower()
+    if lower != name and {lower, f"common-{lower}"} & _unordered_files().keys() and not os.path.exists(name):
+        return lower
+    return listed_name(name) or name
+
+
 def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]:
     """`names` with every pattern (`common-*`) replaced by the presets and `published` models that match it, each once.
 
@@ -141,9 +150,9 @@ def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]
     result: list[str] = []
     for name in names:
         if not re.search(r"[*?\[]", name) or is_path(name):
-            result.append(name)
+            result.append(canonical(name))
             continue
-        matching = fnmatch.filter([*preset_names(), *published], name)
+        matching = fnmatch.filter([*preset_names(), *published], name.lower())
         if not matching:
             what, lists = "preset", "`xfcost list` names them"
             if published:
@@ -164,6 +173,7 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         SpecError: with file, line and path of every error.
         UsageError: no such preset, or a setting that matches nothing.
     """
+    name = canonical(name)
     files = [(written.data, written.source) for written in lineage(name)]
     data, source = files.pop()
     setting_errors = apply_file_settings(data, source)
@@ -285,6 +295,8 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     """The file of a preset or a path (relative to the file `base`), and its name in messages."""
     if not name or "\0" in name:
         raise UsageError(f"expected the name of a preset or a path, got {shown_value(name)}")
+    if base is None:
+        name = canonical(name)
     if is_path(name):
         path = Path(name) if base is None else base.parent / name
         return path, printable(name if base is None else str(path), most=200)
@@ -333,13 +345,10 @@ def _stdin() -> str:
 
 
 def _expected_file(name: str) -> Expected:
-    """The message for a missing file `name`: a model's name on a hub looks like a path, and gets a hint."""
-    if not re.fullmatch(r"(https?://\S+|[\w.-]+/[\w.-]+)", name) or name.startswith(".") or name.endswith(_ENDINGS):
+    """The message for a missing file `name`: a model's name on the Hub looks like a path, and gets a hint."""
+    if hub_name(name) is None:
         return Expected()
-    return Expected(
-        missing="and nothing is fetched: of a model on a hub, get its config.json, then "
-        "`xfcost import config.json -o model.yaml` and `xfcost analyze model.yaml`"
-    )
+    return Expected(missing=f"a spec of a model on the Hub is made by `xfcost import {name} --fetch -o model.yaml`")
 
 
 _ENDINGS: Final = (".yaml", ".yml", ".json")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +39,11 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A letter of the note -> a form, and the most that it is."""
 
     @property
+    def hub_id(self) -> str:
+        """Its name on the Hugging Face Hub, with its organisation: that of its config."""
+        return re.split(r"[^\w./-]", self.config, maxsplit=1)[0]
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What the metadata of a ledger have of it."""
         published: tuple[dict[str, Any], ...] = ()
@@ -51,6 +58,28 @@ def models() -> dict[str, PublishedModel]:
     """Name -> what is published of it, in the order of the list."""
     text = (FOLDER / "list.json").read_bytes()
     return msgspec.json.decode(text, type=dict[str, PublishedModel])
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Each way of naming a model of the list, in lower case -> its name there."""
+    found: dict[str, str] = {}
+    for name, one in models().items():
+        organisation, _, own = one.hub_id.partition("/")
+        spellings = (name, one.title, one.hub_id, own, f"{organisation}/{name}")
+        found |= dict.fromkeys(map(str.lower, spellings), name)
+    return found
+
+
+def listed_name(text: str) -> str | None:
+    """The model of the list that `text` names; None of what is none.
+
+    That is its name, its title or its id on the Hub, in any case, with or without its organisation. What is spelled as
+    a file or folder that exists is no model, unless it is the very name of the list.
+    """
+    if text in models():
+        return text
+    return None if os.path.exists(text) else _names().get(text.lower())
 
 
 def config_of(name: str) -> Path:

@@ -16,7 +16,7 @@ import msgspec
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.files import Expected
-from xfcost.spec.models import PublishedModel, config_of, models
+from xfcost.spec.models import PublishedModel, config_of, listed_name, models
 from xfcost.spec.reader import read_file
 
 # The names of 21,841 classes, twice, are two megabytes.
@@ -77,8 +77,8 @@ def module_target(text: str) -> ModuleTarget | None:
             f"{printable(text, 200)}: expected a name in the file, as in {printable(file, 80)}:Net "
             "(a module, or a class or function that makes one)"
         )
-    if text in models():
-        return ModuleTarget("config", str(config_of(text)), "", text)
+    if (name := listed_name(text)) is not None:
+        return ModuleTarget("config", str(config_of(name)), "", name)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
 
 

@@ -24,6 +24,7 @@ from xfcost.ledger.units import TF32
 from xfcost.parts.serving.bounds import SizedRun
 from xfcost.parts.serving.parallel import heads_of_all
 from xfcost.spec.checkpoints import positions_of_config, published_weights
+from xfcost.spec.hub import config_label
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run, cache_of, weights_of
 from xfcost.systems.devices import sized_on_devices
@@ -138,7 +139,8 @@ class PublishedSystem(System):
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
         if self._asked is not None:
             ledger = ledger.with_note(
-                f"{printable(self._asked, 200)} has the fields of {self.key}, whose stored counts these are"
+                f"{printable(config_label(self._asked), 200)} has the fields of {self.key}, whose stored counts these "
+                "are"
             )
         if self.remakes_keys and (note := models()[self.key].step_note):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))

@@ -23,6 +23,7 @@ from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, OfModul
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.grammar import Spec
+from xfcost.spec.hub import hub_name
 from xfcost.spec.run import Run, with_defaults
 from xfcost.spec.targets import module_target
 
@@ -123,11 +124,11 @@ def planned(
         XfcostError: a spec can't be read, a system can't have any size, or can't run in a variant.
     """
     mixing, device = bool(options.get("mixing")), options.get("device") or "cpu"
-    of_systems = {name: options.get(name) for name in ("settings", "inputs", "build")}
+    of_systems = {name: options.get(name) for name in ("settings", "fetch", "inputs", "build")}
     given = open_systems(names, of_systems, progress, patient=True)
     specs = [one.loaded for one in given if one.loaded is not None]
     for one in specs:
-        if one.name.endswith(".json"):
+        if one.name.endswith(".json") or hub_name(one.name) is not None:
             raise UsageError(f"measure: {one.name} is a config; write its spec (xfcost import) and measure that")
     if len(specs) == len(given):
         refuse("measured specs", {"mixing": mixing or None})

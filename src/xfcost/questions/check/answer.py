@@ -14,7 +14,6 @@ Keys are the options of `xfcost check` without their dashes; `input`, `build` an
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
@@ -41,7 +40,6 @@ from xfcost.comparing.differences import Change, changes, grown, other_runs
 from xfcost.comparing.saved_report import Report, report_of
 from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
-from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
 from xfcost.parts.prediction.options import PredictOption
 from xfcost.questions.check.result import (
@@ -58,8 +56,9 @@ from xfcost.questions.check.result import (
     weights,
 )
 from xfcost.questions.diff.answer import opened
+from xfcost.spec.hub import hub_name
 from xfcost.spec.load import is_path
-from xfcost.spec.reader import read_file
+from xfcost.spec.project import FILE, TABLE, nearest_project, project_table
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
@@ -247,9 +246,10 @@ def _from_here(label: str) -> str:
         UsageError: it is a preset or a given module, which have no revisions.
     """
     target = module_target(label)
-    if target is None and not is_path(label):
+    if target is None and (not is_path(label) or hub_name(label) is not None):
         raise UsageError(
-            f"--against: {printable(label, 80)} is a preset of xfcost, not a file in this folder; give a saved report"
+            f"--against: {printable(label, 80)} is a preset of xfcost, or a model on the Hub, and no file in this "
+            "folder; give a saved report"
         )
     if target is not None and target.kind == "package":
         return label
@@ -258,8 +258,6 @@ def _from_here(label: str) -> str:
     return f"./{os.path.relpath(place)}{name}"
 
 
-FILE: Final = "pyproject.toml"
-TABLE: Final = "tool.xfcost"
 _BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for quantity in GROWING_OF_BUDGETS}
 # Of all keys the name of the option.
 _OPTIONS: Final = {
@@ -269,9 +267,6 @@ _OPTIONS: Final = {
 _FLAGS: Final = {key: name for key, name in _OPTIONS.items() if EVERY[name].default is False}
 # Keys that take one text or several.
 _LISTS: Final = {"input": "inputs", "build": "build", "set": "settings"}
-_EXPECTED: Final = Expected(
-    what="a TOML file", missing=f"expected a {FILE}", large="a pyproject.toml is a few pages", most_bytes=10_000_000
-)
 
 
 class CheckEntry(NamedTuple):
@@ -324,11 +319,8 @@ def find_project(start: Path) -> CheckProject | None:
     Raises:
         XfcostError: one is no file or no TOML, or says what can't be.
     """
-    for folder in (start, *start.parents):
-        file = folder / FILE
-        if os.path.lexists(file) and (found := read_project(file)) is not None:
-            return found
-    return None
+    file = nearest_project(start)
+    return None if file is None else read_project(file)
 
 
 def read_project(file: Path) -> CheckProject | None:
@@ -337,16 +329,9 @@ def read_project(file: Path) -> CheckProject | None:
     Raises:
         UsageError: it is no TOML, or says what can't be.
     """
-    name = shown(os.path.relpath(file), 200)
-    content = _toml(read_file(file, name, _EXPECTED), name)
-    tool = content.get("tool", {})
-    if not isinstance(tool, dict):
-        raise UsageError(f"{name}: tool: expected tables, [{TABLE}] and others, got {shown(tool)}")
-    if "xfcost" not in tool:
+    table, name = project_table(file), shown(os.path.relpath(file), 200)
+    if table is None:
         return None
-    table = tool["xfcost"]
-    if not isinstance(table, dict):
-        raise UsageError(f"{name}: {TABLE}: expected a table, [{TABLE}], got {shown(table)}")
     rest = dict(table)
     given = rest.pop("check", [])
     default = _entry(rest, f"{name}: [{TABLE}]", also=("check",))
@@ -359,19 +344,6 @@ def read_project(file: Path) -> CheckProject | None:
                 f'{name}: [[{TABLE}.check]] {number}: {entry.target} has no budget; give one, as in max-macs = "5G"'
             )
     return CheckProject(file.parent, name, default, tuple(entry.over(default) for entry in entries))
-
-
-def _toml(text: str, name: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise UsageError(f"{name}: is nested too deeply to be a pyproject.toml") from None
-    except ValueError as error:  # TOMLDecodeError, and what int() and datetime refuse
-        raise UsageError(f"{name}: is not valid TOML: {printable(str(error), 200)}") from None
 
 
 def _target_entry(table: Mapping[str, Any], where: str) -> CheckEntry:
@@ -406,12 +378,12 @@ def _read(key: str, value: Any, also: tuple[str, ...]) -> tuple[str, Any]:
         if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
             raise UsageError(f"{key}: expected a text or a list of texts, got {shown(value)}")
         return _LISTS[key], texts
-    if key == "trace" or key in _FLAGS:
+    if key in ("trace", "fetch") or key in _FLAGS:
         if not isinstance(value, bool):
             raise UsageError(f"{key}: expected true or false, got {shown(value)}")
         return _FLAGS.get(key, key), value
     if key not in _OPTIONS:
-        known = [*also, *_BUDGETS, *_LISTS, "trace", *_OPTIONS]
+        known = [*also, *_BUDGETS, *_LISTS, "trace", "fetch", *_OPTIONS]
         raise UsageError(f"unknown key {printable(key)!r}; {nearest(key, known)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"{key}: expected a number or a text, got {shown(value)}")

@@ -80,7 +80,8 @@ def _project(config: Path | None) -> Any:
         UsageError: it has none, or says what can't be.
     """
     from xfcost.ledger.errors import UsageError, shown
-    from xfcost.questions.check.answer import TABLE, find_project, read_project
+    from xfcost.questions.check.answer import find_project, read_project
+    from xfcost.spec.project import TABLE
 
     if config is None:
         return find_project(Path.cwd())

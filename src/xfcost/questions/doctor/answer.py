@@ -37,6 +37,7 @@ class Prerequisite(NamedTuple):
 # Optional libraries and programs (of several, one is enough): what needs them, and how to get them.
 _LIBRARIES: Final = {
     "transformers": ("for a config.json for which there is no spec", "pip install transformers"),
+    "huggingface_hub": ("for --fetch", 'pip install "xfcost[hub]"'),
     "distributed": ("for --scheduler", 'pip install "xfcost[cluster]"'),
 }
 _PROGRAMS: Final = {

@@ -91,7 +91,8 @@ def answer(
         front=front_names(given["front"]),
     )
     refuse("find", given)
-    run = make_run(**{name: value for name, value in given.items() if name not in (*own, "settings")})
+    of_systems = SettingsOption.__annotations__
+    run = make_run(**{name: value for name, value in given.items() if name not in {**own, **of_systems}})
     run = run._replace(cache_format=UNQUANTISED)
     how = AccountOptions(orders=False, progress=progress.said)
     settings, family = settings_texts(given.get("settings")), given["family"] or ()

@@ -29,6 +29,7 @@ def stream(  # noqa: PLR0913 - options
     size: Any = None,
     dtype: str | None = None,
     settings: Sequence[str] | None = (),
+    fetch: bool | None = None,
     progress: Progress | None = None,
 ) -> ResidualStream:
     """Run the model of `spec` on the CPU, and measure what every sub-layer adds to the residual stream.
@@ -42,6 +43,7 @@ def stream(  # noqa: PLR0913 - options
         size: image size instead of N.
         dtype: float32 (the default), float16, bfloat16 or float64.
         settings: overrides, `key.path=value` each.
+        fetch: may a config of the Hugging Face Hub be fetched?
         progress: called with a line of text before each long step.
 
     Returns:
@@ -55,7 +57,7 @@ def stream(  # noqa: PLR0913 - options
     run = make_run(N=N, size=size, dtype=dtype)
     if is_module(spec):
         raise UsageError(f"stream: expected a spec, got the torch module {type(spec).__name__}; {_OF_SPECS}")
-    system = open_one("stream", spec, {"settings": settings}, progress)
+    system = open_one("stream", spec, {"settings": settings, "fetch": fetch}, progress)
     if system.loaded is None:
         raise UsageError(f"stream {shown(spec, 80)}: expected a spec, got a torch module; {_OF_SPECS}")
     architecture = place(system.loaded, run)

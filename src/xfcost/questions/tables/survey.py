@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from xfcost.api.options import BatchOptions, SettingsOption
+from xfcost.api.options import BatchOptions
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
@@ -17,7 +17,7 @@ From = Annotated[
 ]
 
 
-@shared.options(BatchOptions, "dtype", "attention", SettingsOption, "verbose", *shared.REPORT, **shared.OF_A_FORWARD)
+@shared.options(BatchOptions, "dtype", "attention", "settings", "verbose", *shared.REPORT, **shared.OF_A_FORWARD)
 def run(from_: From = None, **given: Any) -> None:
     """Derive the table of a survey of efficient attention.
 

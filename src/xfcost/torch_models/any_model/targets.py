@@ -42,6 +42,7 @@ from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import TF32
 from xfcost.parts.training.result import RunPlan
 from xfcost.spec.checkpoints import published_weights
+from xfcost.spec.hub import config_label, hub_notes, hub_source
 from xfcost.spec.reader import read_file, read_value
 from xfcost.spec.targets import CONFIG, ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
@@ -180,9 +181,10 @@ class NamedModule:
         self._config = config or ConfigOptions()
         self.stored = stored
         self.target, self.texts, self.samples = target, tuple(inputs), batch
-        self.name = printable(target.text, 200)
-        published = target.published
-        self.title = published.title if published else target.name or os.path.basename(target.place)
+        self.name = printable(config_label(target.text), 200)
+        published, model = target.published, hub_source(target.place)
+        own = model.repo if model else target.name or os.path.basename(target.place)
+        self.title = published.title if published else own
         self.build, self._arguments = tuple(build), dict[str, Any]()
         for text in build:
             key, equals, value = text.partition("=")
@@ -268,6 +270,8 @@ class NamedModule:
                 self._devices = (device,)
                 if self.target.kind == "config" and (left_out := _read(self.target.place)[1]):
                     ledger = ledger.with_note(left_out_note(left_out))
+                for note in hub_notes(self.target.place):
+                    ledger = ledger.with_note(note)
                 return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
         raise failed or UsageError(f"{self.name}: it can't be built")
 
@@ -591,7 +595,7 @@ _WITH_HEADS: Final = {
 
 def configured(path: str, device: str, options: ConfigOptions | None = None) -> nn.Module:
     """The model of the config at `path`, which has a model_type, without weights."""
-    shown = printable(path, 200)
+    shown = printable(config_label(path), 200)
     try:
         import transformers
     except Exception as error:
