@@ -110,9 +110,11 @@ def _plain(value: Any) -> Any:
 @cache
 def _defaults(of: type[msgspec.Struct]) -> dict[str, Any]:
     """Field -> its default; NODEFAULT of one that has none."""
-    fields = msgspec.structs.fields(of)
-    made = ((one.name, one.default, one.default_factory) for one in fields)
-    return {name: default if factory is msgspec.NODEFAULT else factory() for name, default, factory in made}
+    names, given = of.__struct_fields__, of.__struct_defaults__
+    given = (msgspec.NODEFAULT,) * (len(names) - len(given)) + given
+    needed = {name: None for name, default in zip(names, given, strict=True) if default is msgspec.NODEFAULT}
+    made = of(**needed)
+    return {name: msgspec.NODEFAULT if name in needed else getattr(made, name) for name in names}
 
 
 def with_forms(ledgers: Mapping[Point, Any], fit: Forms) -> Any:

@@ -35,7 +35,7 @@ class SizeOptions(TypedDict, total=False):
     N: Annotated[
         int | str | Sequence[int] | None,
         Option(
-            "Tokens N of the first stage: 784, 128k (128,000) or 128Ki (131,072).",
+            "Tokens N of the first stage: 784, 128k, 128Ki (131,072).",
             "INT",
             read.token_numbers,
             python="Image specs use the grid closest to a square. For an encoder-decoder one number for both streams, "
@@ -134,7 +134,7 @@ class SettingsOption(TypedDict, total=False):
     fetch: Annotated[
         bool | None,
         Option(
-            "Fetch org/name from the Hugging Face Hub: its config, never weights.",
+            "Fetch org/name from the Hub: no weights.",
             flag="--fetch/--no-fetch",
             python="Without it no connection is opened. None: as XFCOST_FETCH or the nearest pyproject.toml says.",
         ),

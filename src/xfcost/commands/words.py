@@ -35,7 +35,7 @@ QUIET: Final = ("-q", "--quiet")
 
 
 def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
-    """The words of a command line with the command's own `options` in place of their aliases."""
+    """The words of a command line with the command's own `options` instead of their aliases."""
     words = iter(args)
     for word in words:
         if word == "--":

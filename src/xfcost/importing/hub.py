@@ -171,7 +171,7 @@ def _answer(model: HubName, ask: Callable[[], T]) -> T:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the lines that huggingface_hub logs of what it tries again: its last error is told."""
+    """Without the lines that huggingface_hub logs of what it tries again: the message has its last error."""
     from huggingface_hub.utils.logging import get_verbosity, set_verbosity
 
     before = get_verbosity()

@@ -18,7 +18,7 @@ _QUIET: Final[list[bool]] = []
 
 
 def be_quiet() -> None:
-    """From now on only errors are said (`-q`)."""
+    """From now on stderr has errors alone (`-q`)."""
     _QUIET.append(True)
 
 

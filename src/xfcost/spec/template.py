@@ -12,7 +12,7 @@ from xfcost.spec.load import load
 from xfcost.spec.schema import meanings
 from xfcost.spec.show import flow, ordered_keys
 
-# What is said of the preset alone.
+# Keys of the preset alone.
 _OF_THE_PRESET: Final = ("paper", "notes", "published", "survey")
 _SOURCE: Final = re.compile(r" \([^()]*\b(?:19|20)\d\d\b[^()]*\)")
 # Where comments begin, behind a key and its value.

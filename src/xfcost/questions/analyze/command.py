@@ -35,7 +35,7 @@ Top = Annotated[
     *shared.REPORT,
     on="Compute from datasheets if the run fits on such devices (h100-sxmx8), and a lower bound of its time; "
     "several (h100-sxm,l40sx4, nvidia, all) stand side by side. `xfcost devices` lists names.",
-    trace="Compare with the torch model (default: without --on).",
+    trace="Check on the torch model (default: without --on).",
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
 )
