@@ -80,7 +80,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def ran(self) -> ModuleRun:
-        """The run that was counted."""
+        """The run that was counted; of a spec none, with nothing left uncounted."""
         return self.module or NOTHING_RAN
 
     @property
