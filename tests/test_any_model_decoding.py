@@ -328,7 +328,7 @@ def test_a_module_of_ones_own_decodes():
     # a map of 4 by 4 and 12 scores of width 4, of each of 2 samples
     assert ledger.total("macs") == B * (4 * 4 + N * 4)
     assert (ledger.cache.bytes, ledger.cache.bytes_per_token) == (B * N * 4 * 4, 4 * 4)
-    form = ledger.module.closed_form if ledger.module else None
+    form = ledger.closed_form
     # 16 MACs of the map and 4 of each score; a token of 4 numbers in 4 bytes; of 2 samples
     assert (form.macs, form.cache) == ("8·N + 32", "32·N")
     assert "KV cache in N: 32·N bytes" in report_text(ledger)
@@ -675,7 +675,7 @@ def test_a_long_run_is_counted_once_for_its_closed_form(monkeypatch):
     model.register_forward_hook(lambda *_: runs.append(1))
     module = GivenModule(model, lambda N: torch.zeros(B, N, dtype=torch.long))
     ledger = module.ledger(Lengths(40), How(trace=False))
-    assert "operations; --verbose also counts it at other N" in str(ledger.module.closed_form.refused)
+    assert "operations; --verbose also counts it at other N" in str(ledger.closed_form.refused)
     assert len(runs) == 3  # of few tokens, all layers and the first one; of all tokens, the first one
 
 

@@ -306,7 +306,7 @@ def test_letters_in_arguments_make_a_module_of_one_size_at_every_size(tmp_path):
     mixer = f"{tmp_path / 'fixed.py'}:Mixer"
     found = xfcost.analyze(mixer, inputs=["1xNx8"], build=["length=N"], N=64, trace=False)
     assert found.total("macs") == 8 * 64**2 + 64 * 64
-    assert found.module.closed_form.macs == "8·N² + 64·N"
+    assert found.closed_form.macs == "8·N² + 64·N"
     assert {row.path: row.mixing for row in found.rows if row.macs} == {"mix.mm": "global", "map.mm": "per-token"}
     named = NamedModule(module_target(mixer), ["1xNx8"], ["length=N"], 1)
     prints = set()

@@ -139,7 +139,7 @@ def test_a_cache_and_weights_by_hand():
     layer = 1024 * 48 * 128 + 3 * 1024 * 3072 + 2 * 1024 + 2 * 128
     assert ledger.total("params") == 28 * layer + 1024 + 151_936 * 1024
     assert ledger.on.memory.fits
-    assert ledger.module.closed_form.cache == "1835008·N"
+    assert ledger.closed_form.cache == "1835008·N"
 
 
 @pytest.mark.parametrize(("tokens", "chunks"), [(3, 1), (64, 1), (65, 2), (1000, 16), (1024, 16)])

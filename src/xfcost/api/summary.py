@@ -42,5 +42,5 @@ def summary(
 
     given: dict[str, Any] = dict(options) | ({} if x is None else {"example_inputs": x})
     ledger = analyze(model, **given)
-    show(document(ledger, "module" if ledger.module is not None else None, depth=depth).terminal)
+    show(document(ledger, None if ledger.metadata.stages else "module", depth=depth).terminal)
     return ledger

@@ -272,9 +272,7 @@ def verdict(ledgers: Iterable[Ledger]) -> None:
 
     A module has no closed form that could disagree; what is left uncounted there is refused by `strict`.
     """
-    specs = (ledger for ledger in ledgers if ledger.module is None)
-    accounts = (account for ledger in specs for account in (ledger.agreement, ledger.probe))
-    if not all(account is None or account.exact for account in accounts):
+    if not all(ledger.agrees for ledger in ledgers):
         raise typer.Exit(1)
 
 

@@ -305,16 +305,17 @@ def _inputs(before: Report, after: Report) -> Iterator[str]:
     if before.image is not None and after.image is not None:
         if before.image != after.image:
             yield f"images {sides_text(before.image)} and {sides_text(after.image)}"
-    elif before.module is not None and after.module is not None:
-        first, second = (", ".join(module.inputs) for module in (before.module, after.module))
+    elif before.tokens is None and after.tokens is None:
+        first, second = (", ".join(one.module.inputs) for one in (before, after))
         if first != second:
             yield f"inputs ({first}) and ({second})"
-    elif before.module is None and after.module is None and before.image != after.image:
-        image, tokens = (before, after) if before.image else (after, before)
-        sides = sides_text(image.image or ())
-        yield f"an image ({sides}) and {tokens.tokens:,} tokens, which are not comparable as input"
-    elif before.tokens is not None and after.tokens is not None and before.tokens != after.tokens:
-        yield f"N {before.tokens:,} and {after.tokens:,}"
+    elif before.tokens is not None and after.tokens is not None:
+        if before.image != after.image:
+            image, tokens = (before, after) if before.image else (after, before)
+            sides = sides_text(image.image or ())
+            yield f"an image ({sides}) and {tokens.tokens:,} tokens, which are not comparable as input"
+        elif before.tokens != after.tokens:
+            yield f"N {before.tokens:,} and {after.tokens:,}"
 
 
 def another_n(before: Report, after: Report) -> str | None:
@@ -438,10 +439,10 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         span = (bounds.low, bounds.high)
         predicted = TimeRatio(ratio=of_both.value, interval=span, in_turns=False, between=span)
     uncounted = [
-        f"{word} is not fully counted: no formula is known for {', '.join(report.uncounted)}; its figures are lower "
-        "bounds"
+        f"{word} is not fully counted: no formula is known for {', '.join(report.module.uncounted)}; its figures are "
+        "lower bounds"
         for word, report in (("before", before), ("after", after))
-        if report.uncounted
+        if not report.module.complete
     ]
     return Diff(
         labels=labels,

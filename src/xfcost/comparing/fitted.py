@@ -215,8 +215,7 @@ class CountedSizes:
     @property
     def on_numbers(self) -> bool:
         """Does it run only on real tensors, which take memory?"""
-        module = self.counted(self.own).module
-        return module is not None and module.tensors == "real"
+        return self.counted(self.own).ran.tensors == "real"
 
     def fits(self, *, slow: bool = False) -> Iterator[PolynomialFit]:
         """Fits at larger sizes, and at smaller ones; where a run is `slow` smaller ones come first."""
@@ -309,14 +308,7 @@ def closed_form(
     if not images:
         rows = tuple(msgspec.structs.replace(row, order=_order(row, fit.forms)) for row in own.rows)
         own = msgspec.structs.replace(own, rows=rows)
-    return with_form_of_module(own, form)
-
-
-def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
-    """The ledger of a module with its closed form."""
-    if ledger.module is None:
-        raise ValueError(f"{ledger.metadata.name} is no module's ledger")
-    return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
+    return msgspec.structs.replace(own, closed_form=form)
 
 
 def _best(counts: CountedSizes, *, slow: bool, is_enough: Callable[[], bool], images: bool) -> PolynomialFit:

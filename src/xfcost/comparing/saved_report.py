@@ -19,7 +19,7 @@ from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.measurements import fault_of_timing
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.modes import CacheBytes, Generation
-from xfcost.ledger.ran import ModuleRun
+from xfcost.ledger.ran import NOTHING_RAN, ModuleRun
 from xfcost.ledger.units import BYTES_PER_ELEMENT, Count, number_of
 from xfcost.parts.prediction.result import Prediction
 from xfcost.parts.serving.result import MemoryNeed
@@ -132,7 +132,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cache: CacheBytes | None = None
     generation: Generation | None = None
     training: ReportTraining | None = None
-    module: ModuleRun | None = None
+    module: ModuleRun = NOTHING_RAN
     on: ReportOnDevices | None = None
     versions: dict[str, str] = {}
 
@@ -143,11 +143,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def element(self) -> int:
         """Bytes of one element."""
         return BYTES_PER_ELEMENT[self.dtype]
-
-    @property
-    def uncounted(self) -> dict[str, int]:
-        """Operations of a module without a formula, and how often they ran; totals are lower bounds."""
-        return self.module.uncounted if self.module else {}
 
 
 def report_of(ledger: Ledger) -> Report:

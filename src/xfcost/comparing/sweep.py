@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -29,7 +30,7 @@ QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
     **CURVES,
     "cache_bytes": GROWING["cache_bytes"],
-    "scores": lambda ledger: first_scores(ledger) if ledger.module or ledger.metadata.attention == "eager" else None,
+    "scores": first_scores,
 }
 """Name of a figure (as in the CSV) -> its value of a ledger."""
 
@@ -186,10 +187,8 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, ledger: Ledger) -> int:
         """The point of a ledger of this system on the axis (its own, or measured at the same input)."""
-        if self.axis is PIXELS and ledger.module is not None and ledger.metadata.image is not None:
-            return ledger.metadata.image[0]  # the tokens of a module's image are not known
-        tokens = [own.metadata.grid_tokens for own in self.ledgers]
-        return self.xs[tokens.index(ledger.metadata.grid_tokens)]
+        size = attrgetter("image" if self.axis is PIXELS else "grid_tokens")  # an image's tokens may not be known
+        return self.xs[[size(own.metadata) for own in self.ledgers].index(size(ledger.metadata))]
 
     def least_seconds(self, ledger: Ledger) -> float | None:
         """The lower bound of the time at a point; None without devices."""

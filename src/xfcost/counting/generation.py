@@ -69,8 +69,7 @@ def generated(
 
 
 def _check_grows(prefill: Ledger, at: Callable[[int, Mode], Ledger]) -> None:
-    inputs = () if prefill.module is None else prefill.module.inputs
-    if all(any(text.startswith(f"{name}:") for text in inputs) for name in TOKEN_IDS):
+    if all(any(text.startswith(f"{name}:") for text in prefill.ran.inputs) for name in TOKEN_IDS):
         raise UsageError(
             f"--mode generate: N of {prefill.metadata.name} is the length of its encoder's text and of its decoder's; "
             "--mode prefill and --mode decode count it at one N"

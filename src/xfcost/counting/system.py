@@ -190,17 +190,15 @@ def without_steps(*ledgers: Ledger) -> bool:
 
 
 def first_scores(ledger: Ledger) -> int | None:
-    """Score dot products per head and sample in the first attention sub-layer (of an eager ledger, or of a module)."""
+    """Score dot products per head and sample in the first attention sub-layer; None of a fused one, unless it ran."""
     layer: str | None = None
     scores = 0
     for row in ledger.rows:
-        if row.attention_entries and layer in (None, row.component):
-            if ledger.module is None:
-                heads = (row.heads or 1) * ledger.metadata.batch
-                layer, scores = row.component, scores + row.attention_entries // heads
-            elif row.core is not None:
-                heads = (row.heads or 1) * ledger.metadata.batch
-                layer, scores = row.component, scores + int(row.core.times * row.core.queries * row.core.keys) // heads
+        entries = row.attention_entries if row.ran or ledger.metadata.attention == "eager" else 0
+        if row.ran and entries:  # of a fused kernel they are its statistics
+            entries = int(row.core.times * row.core.queries * row.core.keys) if row.core else 0
+        if entries and layer in (None, row.component):
+            layer, scores = row.component, scores + entries // ((row.heads or 1) * ledger.metadata.batch)
     return scores or None
 
 

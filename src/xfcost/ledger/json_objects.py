@@ -50,7 +50,7 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
 def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
     again = () if ledger.training is None else ("recomputed_macs",)
-    fields = fields if ledger.module is None else (*fields, *RAN, *again)
+    fields = fields if ledger.metadata.inputs is None else (*fields, *RAN, *again)
     fields = fields if ledger.prediction is None else (*fields, "predicted_seconds")
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
     if ledger.on is not None:
@@ -140,7 +140,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "name": metadata.name,
         "spec": metadata.source,
         "paper": metadata.paper,
-        "tokens": metadata.grid_tokens if ledger.module is None else None,
+        "tokens": metadata.grid_tokens if metadata.inputs is None else None,
         "extra_tokens": metadata.extra_tokens,
         "grid": metadata.tokens,
         "image": None if metadata.image is None else list(metadata.image),
@@ -156,7 +156,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
         "timing": timing,
-        **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
+        **_if_any("prediction", ledger.prediction),
         **mode_objects(ledger),
         **formats_object(ledger),
         **({} if ledger.on is None else {"on": ledger.on.to_object()}),
@@ -165,8 +165,13 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         **({} if ledger.probe is None else ledger.probe.to_object()),
         "notes": [*metadata.warnings, *metadata.notes],
         "versions": metadata.versions,
-        **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
+        **_if_any("module", ledger.module, closed_form=msgspec.to_builtins(ledger.closed_form)),
     }
+
+
+def _if_any(name: str, part: msgspec.Struct | None, **more: Any) -> dict[str, Any]:
+    """A key that a ledger without this part has not."""
+    return {} if part is None else {name: msgspec.to_builtins(part) | more}
 
 
 def formats_object(ledger: Ledger) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, WeightFormat, quantised_cache, storage
-from xfcost.ledger.ran import ModuleRun
+from xfcost.ledger.ran import NOTHING_RAN, ClosedForm, ModuleRun
 from xfcost.ledger.tested import untested
 from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 
@@ -75,6 +75,24 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The run on each of several devices, with a list in `--on`; of one device with `--tokens-per-user`."""
     module: ModuleRun | None = None
     """The run that was counted, of a module without a spec."""
+    closed_form: ClosedForm | None = None
+    """The costs of a module as polynomials in N, where N is a letter in its inputs."""
+
+    @property
+    def ran(self) -> ModuleRun:
+        """The run that was counted; of a spec none, with nothing left uncounted."""
+        return self.module or NOTHING_RAN
+
+    @property
+    def agrees(self) -> bool:
+        """Do the accounts agree that are compared with a closed form: traced, dispatched, and kinds?"""
+        counts, kinds = self.agreement, self.probe
+        return (counts is None or counts.holds) and (kinds is None or kinds.exact)
+
+    @property
+    def has_kinds(self) -> bool:
+        """Are mixing kinds known? Those of a torch module have to be looked for."""
+        return any(row.mixing != "unknown" for row in self.rows)
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it.
@@ -202,10 +220,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes of the KV cache and recurrent state: those that its rows write; of a module those that it returned."""
-        if self.module is not None and self.cache is not None:
-            return self.cache.bytes
-        return sum(self.cached_bytes_of(row) for row in self.rows)
+        """Bytes of the KV cache and recurrent state: those that its rows write, or else that a module returned."""
+        written = sum(self.cached_bytes_of(row) for row in self.rows)
+        return written if written or self.cache is None else self.cache.bytes
 
     @property
     def unread_cache_bytes(self) -> int:
@@ -244,13 +261,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if (weight_format, cache_format) == (self.metadata.weight_format, self.metadata.cache_format):
             return self
         formats = msgspec.structs.replace(self.metadata, weight_format=weight_format, cache_format=cache_format)
-        cache, module = self.cache, self.module
+        cache, form = self.cache, self.closed_form
         if cache is not None and cache_format is not None and self.metadata.cache_format is None:
             cache = quantised_cache(cache, self.bytes_per_element)
-            if module is not None and module.closed_form is not None:  # it is of the run's dtype
-                form = msgspec.structs.replace(module.closed_form, cache=None)
-                module = msgspec.structs.replace(module, closed_form=form)
-        found = msgspec.structs.replace(self, metadata=formats, cache=cache, module=module)
+            form = form and msgspec.structs.replace(form, cache=None)  # it is of the run's dtype
+        found = msgspec.structs.replace(self, metadata=formats, cache=cache, closed_form=form)
         return found if self.step is None else msgspec.structs.replace(found, step=found.decode_step())
 
     def at_positions(self, last: int, most: int | None) -> Ledger:

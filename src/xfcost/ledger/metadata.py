@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.units import Seconds
+
+if TYPE_CHECKING:
+    from xfcost.ledger.operation import Operation
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +96,29 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """{path, quantity, counted, and the account that differs: traced or dispatched}"""
     uncounted: tuple[str, ...] = ()
     """Work outside the named operations, or of operators without a handle."""
+
+    @property
+    def holds(self) -> bool:
+        """Do the counts in closed form hold against the other accounts?"""
+        return self.exact
+
+    def differing(self, rows: Iterable[Operation]) -> frozenset[str]:
+        """The paths of the `rows` that differ."""
+        return frozenset(str(one["path"]) for one in self.differences)
+
+
+class RunAgreement(Agreement, frozen=True, kw_only=True):
+    """The same of a module that ran: nothing is counted in closed form, and a trace differs in modules, not in rows."""
+
+    @property
+    def holds(self) -> bool:
+        return True
+
+    def differing(self, rows: Iterable[Operation]) -> frozenset[str]:
+        ran = (row for row in rows if row.ran is not None)  # parameters only have no trace
+        return frozenset(
+            row.path for row in ran if any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
+        )
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

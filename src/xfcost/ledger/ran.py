@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -86,10 +86,12 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     """How fvcore's trace compares: `agrees`, `differs`, or why there is none."""
     recorded: str | None = None
     """The versions of the libraries in which it ran, where its counts were stored then; None where it ran now."""
-    closed_form: ClosedForm | None = None
-    """Its costs as polynomials in N, where N is a letter in its inputs."""
 
     @property
     def complete(self) -> bool:
         """Is all work counted?"""
         return not self.uncounted
+
+
+NOTHING_RAN: Final = ModuleRun(module="", inputs=(), tensors="meta")
+"""The run of what is counted in closed form, where nothing is left uncounted."""

@@ -28,16 +28,16 @@ NOT_TRACED: Final = "trace: not traced"
 
 def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
     """One line where all accounts agree; else every difference, and everything that was not counted."""
-    agreement = ledger.agreement
-    if ledger.module is not None and ledger.module.recorded is not None:
-        name = ledger.module.module.rpartition(".")[2]
-        yield line(f"recorded from a run of {name} on meta tensors: {ledger.module.recorded}", "dim")
+    agreement, ran = ledger.agreement, ledger.ran
+    if ran.recorded is not None:
+        name = ran.module.rpartition(".")[2]
+        yield line(f"recorded from a run of {name} on meta tensors: {ran.recorded}", "dim")
         return
     if agreement is None:
         yield line(COUNTED_ONLY, "dim")
         return
-    if ledger.module is not None:
-        yield from _module_texts(ledger.module, agreement, "" if ledger.training is None else " and its backward pass")
+    if ran.traced:
+        yield from _module_texts(ran, agreement, "" if ledger.training is None else " and its backward pass")
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
@@ -69,8 +69,7 @@ def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterat
         yield line(f"  not counted, because no formula is known: {operation} ({times:,}×)", "red")
     if run.uncalled:
         yield line(f"  parameters that no operation used: {', '.join(run.uncalled)}", "dim")
-    if run.traced:
-        yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
+    yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
     for difference in agreement.differences[:_MOST_DIFFERENCES]:
         figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
         yield line(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")

@@ -143,14 +143,13 @@ class ModuleSystem(System):
             return of.ledger(lengths._replace(tokens=tokens), how)
 
         heads = lambda: heads_of_all(ledger, module.heads, module.title)  # noqa: E731 - one line
-        return SizedRun(tokens, batch, at, positions=module.positions, heads=heads)
+        return SizedRun(tokens, batch, at, positions=module.positions, one_run_each=True, heads=heads)
 
     def on_device(self, run: Run, how: AccountOptions) -> ModuleOnDevice:
         lengths, own = lengths_of(run), self._how(run, how)
         bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=run.plan))
-        tensors = "real" if bare.module is None else bare.module.tensors
         return ModuleOnDevice(
-            self.name, bare.metadata.dtype, tensors, own, lambda: self.module.on_cpu(lengths),
+            self.name, bare.metadata.dtype, bare.ran.tensors, own, lambda: self.module.on_cpu(lengths),
             ledger=lambda taken: self._account(run, own._replace(taken=taken)),
         )  # fmt: skip
 
@@ -306,7 +305,7 @@ class ModuleSystem(System):
     def _counts(self) -> dict[str, CountedSizes]:
         """Its ledgers along N and along the sides of square images, where it has them."""
         first, found, done = self._first or Lengths(), dict[str, CountedSizes](), self._work_done
-        on_numbers = self.own.module is not None and self.own.module.tensors == "real"
+        on_numbers = self.own.ran.tensors == "real"
         if self.has_tokens:
             own = first.tokens or 0
             most = _MOST_TIMES_ON_NUMBERS * own if on_numbers else _MOST_TOKENS

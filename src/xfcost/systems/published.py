@@ -151,7 +151,7 @@ class PublishedSystem(System):
         """The run of its ledger at other N, modes and batches."""
         heads = partial(heads_of_all, ledger, self.counts.heads, self.name)
         tokens = ledger.metadata.grid_tokens
-        return SizedRun(tokens, self.batch, self.at, positions=self.counts.positions, heads=heads)
+        return SizedRun(tokens, self.batch, self.at, positions=self.counts.positions, one_run_each=True, heads=heads)
 
     def at(self, tokens: int, mode: Mode, batch: int) -> Ledger:
         """The ledger of a run; errors are those of its counts."""

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from xfcost.ledger import units
-from xfcost.ledger.accounts import RUN
 from xfcost.ledger.achieved import OF_PEAK, beside_rows, peak_of, row_rates
 from xfcost.ledger.json_objects import AnyView, grouped, records
 from xfcost.ledger.least_work import RowBound, row_bounds
@@ -82,7 +81,7 @@ def _parts(
     yield from header(ledger)
     yield Gap()
     yield operations or groups_table(ledger, by, depth, order)
-    if ledger.module is None or any(row.mixing != "unknown" for row in ledger.rows):
+    if ledger.has_kinds:
         yield from (Gap(), mixing_table(ledger))
     yield from (Gap(), memory_text(ledger))
     yield from traffic_texts(ledger, verbose=verbose)
@@ -304,14 +303,7 @@ def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> 
 
 
 def _totals(ledger: Ledger) -> Totals:
-    agreement = ledger.agreement
-    differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
-    if ledger.module is not None:  # its differences are of modules, not of rows; parameters only have no trace
-        differing = frozenset(
-            row.path
-            for row in ledger.rows
-            if row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
-        )
+    differing = None if ledger.agreement is None else ledger.agreement.differing(ledger.rows)
     seconds = ledger.timing.share_base if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
     return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), row_bounds(ledger))
@@ -319,16 +311,16 @@ def _totals(ledger: Ledger) -> Totals:
 
 def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[OperationColumn]:
     """The columns in which some row has a value; with `verbose` also what masks keep of what is computed."""
-    module = ledger.module is not None
+    ran = ledger.metadata.inputs is not None
     timed, bounded = any(row.seconds for row in ledger.rows), bool(row_bounds(ledger))
     filled = {
-        "mixing": not module or any(row.mixing != "unknown" for row in ledger.rows),
-        "order": not module or any(row.order is not None for row in ledger.rows),
-        "reads": not module or any(row.reads is not None for row in ledger.rows),
+        "mixing": ledger.has_kinds,
+        "order": not ran or any(row.order is not None for row in ledger.rows),
+        "reads": not ran or any(row.reads is not None for row in ledger.rows),
         "computed": verbose and any(row.figure("computed_tokens") is not None for row in ledger.rows),
         "kept": verbose and any(row.figure("kept_tokens") is not None for row in ledger.rows),
-        "output": module,
-        "calls": module and any((row.figure("calls") or 1) > 1 for row in ledger.rows),
+        "output": ran,
+        "calls": any((row.figure("calls") or 1) > 1 for row in ledger.rows),
         "traffic": ledger.metadata.memory_level is not None,
         "tiled": ledger.metadata.memory_level is not None,
         "compares": ledger.total("comparisons"),
@@ -345,7 +337,7 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[OperationCo
         "backward": ledger.training is not None,
         "saved": ledger.total("kept_bytes"),
         # the agreement of a generation is that of passes; its rows, which are sums over passes, have no trace
-        "trace": ledger.agreement and not ledger.generation and (not module or ledger.agreement.accounts),
+        "trace": ledger.agreement and ledger.agreement.accounts and not ledger.generation,
     }
     return [column for column in COLUMNS if filled.get(column.title, True)]
 

@@ -426,9 +426,8 @@ def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, ve
     told: dict[str, list[str]] = {}
     for system, ledger in comparison.by_name.items():
         name = short[system] if short else system
-        if ledger.agreement is not None or ledger.module is not None:
-            texts = [text for text in agreement_texts(ledger) if text.plain != NOT_TRACED]
-            yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in texts)
+        texts = [text for text in agreement_texts(ledger) if text.plain not in (COUNTED_ONLY, NOT_TRACED)]
+        yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in texts)
         for note in ledger.metadata.notes:
             told.setdefault(note, []).append(name)
     yield from notes(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)

@@ -41,7 +41,7 @@ def active_params(ledger: Ledger) -> int | None:
 
 def at_least(ledger: Ledger) -> str:
     """`at least ` before the totals of a module that runs an operation that nothing counts."""
-    return "at least " if ledger.module is not None and not ledger.module.complete else ""
+    return "" if ledger.ran.complete else "at least "
 
 
 def _answers(ledger: Ledger) -> Iterator[TextLines]:
@@ -92,7 +92,7 @@ def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
 
     `at_least` comes before it if operations are not counted.
     """
-    form = None if ledger.module is None else ledger.module.closed_form
+    form = ledger.closed_form
     if form is None:
         return
     of = "N" if form.letter == "N" else "P = H·W"

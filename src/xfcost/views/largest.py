@@ -164,7 +164,7 @@ def groups_table(ledger: Ledger, by: AnyView | None, depth: int | None = None, o
         # seconds take the room of what is in csv and json as well
         if ledger.prediction is None and not any(row.seconds for row in ledger.rows):
             shown |= {"attention_entries": "attention entries", "traced_macs": "traced MACs"}
-        shown |= {"cached": "cached"} if ledger.step and ledger.module is None else {}
+        shown |= {"cached": "cached"} if ledger.step and ledger.metadata.inputs is None else {}
         shown |= {"backward_macs": "backward MACs"} if ledger.training else {}
     groups = _groups(ledger, by or "operation", depth) if order is None else order.sorted(ledger, by, depth)
     rows = {} if by else {row.path: row for row in ledger.rows}

@@ -167,7 +167,7 @@ def _noisy_texts(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]
 
 def is_module(one: CountedSweep) -> bool:
     """Is it a torch module, and no spec?"""
-    return one.ledgers[0].module is not None
+    return one.ledgers[0].metadata.inputs is not None
 
 
 def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]], *, modules_alone: bool = False) -> str:
@@ -266,8 +266,7 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
 def _module_text(one: CountedSweep) -> str:
     """How a module is counted, and what is not."""
     ledger = one.ledgers[0]
-    missing = ledger.module.uncounted if ledger.module is not None else {}
-    bound = f" A lower bound: {', '.join(missing)} not counted." if missing else ""
+    bound = "" if ledger.ran.complete else f" A lower bound: {', '.join(ledger.ran.uncounted)} not counted."
     return f"{one.name}: a torch module, counted by torch's dispatcher, {ledger.metadata.attention} attention.{bound}"
 
 

@@ -229,11 +229,6 @@ def spec_hash(spec: Spec) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16]
 
 
-def has_kinds(ledger: Ledger) -> bool:
-    """Are mixing kinds known? Those of a torch module have to be looked for."""
-    return ledger.module is None or any(row.mixing != "unknown" for row in ledger.rows)
-
-
 def counted_of(ledger: Ledger) -> Counted:
     """The costs in closed form of what a run does."""
     macs, flops = ledger.total("macs") or 0, ledger.total("flops")
@@ -242,7 +237,7 @@ def counted_of(ledger: Ledger) -> Counted:
         step = ledger.training.step
         macs, flops, attention = step.forward_macs + step.backward_macs, None, step.attention_kept_bytes
     by_mixing: dict[str, dict[str, int]] = {}
-    for kind in MIXINGS if has_kinds(ledger) else ():
+    for kind in MIXINGS if ledger.has_kinds else ():
         part = ledger.part(row for row in ledger.rows if row.mixing == kind)
         by_mixing[kind] = {quantity: part.total(quantity) or 0 for quantity in _BY_MIXING}
     return Counted(

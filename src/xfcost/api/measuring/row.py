@@ -16,7 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
-from xfcost.api.measuring.plan import has_kinds, run_of
+from xfcost.api.measuring.plan import run_of
 from xfcost.api.measuring.process import DescribedDevice, RowAnswer, RowJob
 from xfcost.api.roofline import with_roofs
 from xfcost.api.systems import mixing_limit, named_module
@@ -205,7 +205,7 @@ def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | N
 
 def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:
     """Seconds of all rows of each mixing kind; None where no rows were timed, or kinds are not known."""
-    if ledger.total("seconds") is None or not has_kinds(ledger):
+    if ledger.total("seconds") is None or not ledger.has_kinds:
         return None
     return {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) or 0.0 for kind in MIXINGS}  # type: ignore[misc]
 

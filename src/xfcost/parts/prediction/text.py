@@ -79,7 +79,7 @@ def _predicted_lanes_text(lanes: Lanes) -> str:
 
 def _run_text(ledgers: Iterable[Ledger]) -> str:
     """Was anything run? Code of a module that looks at values was, on the CPU, to record its calls."""
-    ran = [ledger.metadata.name for ledger in ledgers if ledger.module is not None and ledger.module.tensors == "real"]
+    ran = [ledger.metadata.name for ledger in ledgers if ledger.ran.tensors == "real"]
     return f"{', '.join(ran)} ran on the CPU to record its calls" if ran else "nothing was run"
 
 

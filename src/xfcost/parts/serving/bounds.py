@@ -70,7 +70,9 @@ class SizedRun(NamedTuple):
     lengths: Collection[int] = ()
     """Lengths at which costs may step."""
     positions: int | None = None
-    """The most tokens of a module, whose N are counted one run each; None of a spec, which refuses what it can't be."""
+    """The most tokens, of what does not refuse more itself."""
+    one_run_each: bool = False
+    """Is every size another run, so that few are looked at, and no large batch? It may have real numbers."""
     stated_positions: int | None = None
     """The positions that a spec states, beyond which its N may be."""
     heads: Callable[[], Mapping[str, HeadSharing]] = dict
@@ -83,8 +85,8 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
     """`need` of a decode step, with the largest batch and the largest N that fit."""
     if need.available is None:
         return need
-    of_module = ledger.module is not None
-    tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
+    grows = sizes.one_run_each
+    tokens, positions = _largest_by_growth(need, ledger, sizes) if grows else _largest_tokens(need, sizes)
     batch = largest_batch_of_step(need, ledger, sizes)
     need = msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
     stated = sizes.stated_positions
@@ -103,12 +105,9 @@ def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
 
 
 def largest_batch_of_step(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> int | None:
-    """The same of a decode step; with so many samples torch copies tensors that it does not copy for one.
-
-    A module is not run with so many: it may have real numbers, which take their memory.
-    """
+    """The same of a decode step; with so many samples torch copies tensors that it does not copy for one."""
     found = _largest_batch(need, sizes)
-    if not found or need.activations is None or ledger.module is not None:
+    if not found or need.activations is None or sizes.one_run_each:
         return found
     replicas = 1 if sizes.shares is None else sizes.shares.replicas
     there = sizes._replace(batch=found // replicas)
@@ -474,8 +473,8 @@ def _compute_bound_batch(sizes: SizedRun, ledger: Ledger, on: DeviceGroup) -> Co
 
 def _notes(ledger: Ledger, on: DeviceGroup) -> Iterator[str]:
     """Matrices that count whole, heads that the devices do not divide, and a cache that all heads read."""
-    eager = any(row.attention_entries and not row.fused for row in ledger.rows)
-    if ledger.module is not None and ledger.metadata.mode == "prefill" and eager:
+    eager = any(row.ran and row.attention_entries and not row.fused for row in ledger.rows)
+    if ledger.metadata.mode == "prefill" and eager:
         yield "eager attention counts all pairs in the bound; a kernel that skips what a mask leaves out may take less"
     if on.count == 1:
         return

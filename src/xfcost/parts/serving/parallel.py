@@ -331,7 +331,7 @@ def _shared(ledger: Ledger, shares: Shares) -> Fraction:
 
 
 def _in_block(row: Operation, ledger: Ledger) -> bool:
-    return row.in_block or (ledger.module is not None and _block_of(row) is not None)
+    return row.in_block if ledger.metadata.stages else _block_of(row) is not None
 
 
 def sub_layer_of(row: Operation) -> str:
@@ -347,8 +347,8 @@ def _block_of(row: Operation) -> int | None:
 
 
 def _blocks(ledger: Ledger) -> int:
-    """Blocks of the model: of a spec those of its stages, of a module the repetitions of its numbered parts."""
-    if ledger.module is None:
+    """Blocks of the model: those of its stages, or of a module the repetitions of its numbered parts."""
+    if ledger.metadata.stages:
         return sum(int(stage["blocks"]) for stage in ledger.metadata.stages)
     groups: dict[str, int] = {}
     for row in ledger.rows:
@@ -372,15 +372,12 @@ def _ends_of_sub_layers(ledger: Ledger) -> dict[str, _End]:
     for row in ledger.rows:
         if not row.weight_matrices or not row.macs or not _in_block(row, ledger):
             continue
-        name = row.component
-        if ledger.module is not None:
-            place = _block_of(row) or 0
-            name = ".".join(row.component.split(".")[: place + 2])
+        parts = row.component.split(".")
+        name = row.component if row.ran is None else ".".join(parts[: (_block_of(row) or 0) + 2])
         found.setdefault(name, []).append(row)
-    if ledger.module is not None:
-        alone = {name: rows for name, rows in found.items() if len(rows) == 1 and len(rows[0].weight_matrices) == 1}
-        for name in list(alone)[: len(alone) // 2]:
-            del found[name]
+    alone = [name for name, (row, *more) in found.items() if not more and row.ran and len(row.weight_matrices) == 1]
+    for name in alone[: len(alone) // 2]:
+        del found[name]
     return {
         name: _End(int(rows[-1].weight_matrices[-1].outputs), _tokens(rows), rows[-1].times)
         for name, rows in found.items()

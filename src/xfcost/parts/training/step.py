@@ -146,13 +146,13 @@ def training_step(
 
 def _beside_estimate(ledger: Ledger, seen: Mapping[str, int], tokens: int) -> Counter[str]:
     """MACs of a pass of `tokens` tokens, forward and backward, that 3·P per token do not foresee: by cause."""
-    cores = {row.component for row in ledger.rows if row.core is not None or (ledger.module and row.attention_entries)}
+    cores = {row.component for row in ledger.rows if row.core is not None or (row.ran and row.attention_entries)}
     found: Counter[str] = Counter()
     weights: dict[str, list[Operation]] = defaultdict(list)
     for row in ledger.rows:
         if (row.params or row.shared) and row.core is None:
-            name = row.shared or row.path  # of a module that of a weight, or of an operation
-            weights[name.rpartition(".")[0] if ledger.module else name].append(row)
+            name = row.shared or row.path  # without stages that of a weight, or of an operation, in a module
+            weights[name if ledger.metadata.stages else name.rpartition(".")[0]].append(row)
             continue
         again = recomputed_macs(row)
         found["attention" if row.component in cores else "without_params"] += _both_passes(row) - again

@@ -76,7 +76,7 @@ def training_parts(ledger: Ledger) -> Iterator[Part]:
 
 def _recomputation(ledger: Ledger, step: TrainingStep) -> str:
     """What the backward pass computes again: forward passes, and the scores of fused attention."""
-    why = "reversible" if ledger.module is None else "checkpointing"
+    why = "checkpointing" if any(row.recomputed and row.ran for row in ledger.rows) else "reversible"
     scores = sum(recomputed_scores(row) for row in ledger.rows)
     parts = {f"the forward ({why})": step.recomputed_macs, "scores (fused attention)": scores}
     return "; ".join(f"{units.count(macs)} of the MACs recompute {what}" for what, macs in parts.items() if macs)
@@ -182,7 +182,7 @@ def _states(step: TrainingStep) -> str:
 def _activations(ledger: Ledger, step: TrainingStep) -> str:
     if step.kept_bytes is None:
         return "--trace computes them with the real model"
-    what = "saved by autograd" + ("" if ledger.module is not None else f", batch {ledger.metadata.batch}")
+    what = "saved by autograd" + (f", batch {ledger.metadata.batch}" if ledger.metadata.inputs is None else "")
     if not step.attention_kept_bytes:
         return what
     return f"{what}; attention matrices are {units.size(step.attention_kept_bytes)} of them"

@@ -149,7 +149,7 @@ def checked(target: Any, asked: Asked) -> Checked:
         held=tuple(_held(ledger, budget, figure, changed) for budget, figure in found),
         against=None if before is None else _against_text(asked.against),
         compares=asked.against is not None,
-        agrees=_agrees(ledger),
+        agrees=ledger.agrees,
         notes=(*notes, *_doubts(ledger)),
     )
 
@@ -180,21 +180,15 @@ def _run_text(ledger: Ledger) -> str:
     return " ".join([*circumstances(ledger.metadata).split(), *devices_words(ledger)])
 
 
-def _agrees(ledger: Ledger) -> bool:
-    """Do the accounts agree that are compared with a closed form: traced, and kinds?"""
-    accounts = (ledger.agreement, ledger.probe)
-    return ledger.module is not None or all(account is None or account.exact for account in accounts)
-
-
 def _doubts(ledger: Ledger) -> list[str]:
     """What speaks against the figures: accounts that disagree, or operations that make them lower bounds."""
-    if not _agrees(ledger):
+    if not ledger.agrees:
         traced = ledger.agreement is None or ledger.agreement.exact
         disagree = "the kinds declared and those of the running model" if traced else "counted and traced"
         return [f"{disagree} disagree; `xfcost analyze` shows where"]
-    if ledger.module is None or ledger.module.complete:
+    if ledger.ran.complete:
         return []
-    names = ", ".join(ledger.module.uncounted)
+    names = ", ".join(ledger.ran.uncounted)
     doubt = f"no formula is known for {names}: MACs and FLOPs are lower bounds, so the budget cannot be checked"
     return [f"{doubt}; count it with @xfcost.register in the module's code"]
 

@@ -82,7 +82,7 @@ def figure_of(report: Report, quantity: str, option: str) -> BudgetFigure:
 
 def _work(report: Report, quantity: str, option: str) -> BudgetFigure:
     """MACs or FLOPs of what the mode runs: a pass, a decode step, a whole generation, a training step."""
-    noun, incomplete = BUDGETS[quantity].noun, bool(report.uncounted)
+    noun, incomplete = BUDGETS[quantity].noun, not report.module.complete
     if report.training is not None and (step := report.training.step) is not None:
         value = step.model_flops if quantity == "flops" else _sum(step.forward_macs, step.backward_macs)
         return BudgetFigure(value or 0, f"{noun} of a training step", None, incomplete)

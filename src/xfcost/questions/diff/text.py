@@ -81,10 +81,8 @@ def title(found: Diff) -> str:
 def _run_text(report: Report) -> str:
     """The run: input, batch, dtype, attention, mode."""
     image = f"image {sides_text(report.image)}   " if report.image else ""
-    if report.module is not None:
-        given = f"inputs {', '.join(report.module.inputs)}"
-    else:
-        given = f"{image}tokens {report.grid}   batch {report.batch}"
+    own = f"{image}tokens {report.grid}   batch {report.batch}"
+    given = f"inputs {', '.join(report.module.inputs)}" if report.tokens is None else own
     mode = "" if report.mode == "forward" else f"   mode {report.mode}"
     settings = "".join(f"   --set {setting}" for setting in report.settings)
     return f"{given}   {report.dtype}   {report.attention} attention{mode}{settings}"

@@ -104,7 +104,7 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
         notes=tuple(
             f"{name}: {note}"
             for name, ledger in zip(names, ledgers, strict=True)
-            if ledger.module is not None
+            if ledger.metadata.inputs is not None
             for note in ledger.metadata.notes
         ),
     )

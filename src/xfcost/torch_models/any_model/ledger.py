@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from xfcost import __version__
 from xfcost.comparing.fitted import closed_form as with_closed_form
-from xfcost.comparing.fitted import with_form_of_module
 from xfcost.counting.generation import TOKEN_IDS, of_encoder
 from xfcost.formulas.optimizers import STATE_BYTES
 from xfcost.ledger.accounts import RUN
@@ -26,7 +25,7 @@ from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostE
 from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Agreement, Metadata
+from xfcost.ledger.metadata import Metadata, RunAgreement
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.record import costs_by_module
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
@@ -205,8 +204,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
     ledger, work = metered(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
-        tensors: Any = ledger.module.tensors if ledger.module is not None else "meta"
-        bare = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=tensors)
+        bare = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=ledger.ran.tensors)
         asked = how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
@@ -215,7 +213,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             work = layers.long_work or metered(bare)[1]
         if not asked and work > quick:
             reason = f"one run has {work:,} operations; --verbose also counts it at other N"
-            ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))
+            ledger = msgspec.structs.replace(ledger, closed_form=ClosedForm(N=number, refused=reason))
         else:
             slow, enough = not asked and work > quick / 2, math.inf if asked else work_done() + _PATIENCE
             at = lambda n: ledger_at(n, bare)  # noqa: E731 - one line
@@ -333,7 +331,7 @@ def _of_run(  # noqa: PLR0913 - a run and what the ledger has of it
         ),
         rows=tuple(rows),
         activations=found.activations,
-        agreement=Agreement(
+        agreement=RunAgreement(
             exact=not names and not beside.differences,
             accounts=() if beside.modules is None else ("traced",),
             differences=beside.differences,

@@ -292,7 +292,6 @@ class NamedModule:
         Errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.
         """
         plan = None if ledger.training is None else RunPlan(optimizer=ledger.training.step.optimizer)
-        tensors = "real" if ledger.module is None else ledger.module.tensors
 
         @contextlib.contextmanager
         def as_counted() -> Iterator[Built]:
@@ -301,7 +300,7 @@ class NamedModule:
 
         built = partial(self.on_cpu, lengths)
         how = How(device=device, plan=plan)
-        own = ModuleOnDevice(self.title, ledger.metadata.dtype, tensors, how, built, counted=as_counted)
+        own = ModuleOnDevice(self.title, ledger.metadata.dtype, ledger.ran.tensors, how, built, counted=as_counted)
         return memory_of(own, device, backward=plan is not None, begin=self._models.clear)
 
     def fingerprint(self) -> str:

@@ -73,7 +73,8 @@ def _values(content: PageContent) -> dict[str, Any]:
     streams = any(len(ledger.metadata.streams) > 1 for ledger in comparison.ledgers)
     crossovers, few = crossover_lines(comparison), len(comparison.names) <= MOST_PAIRED
     systems = [system_view(content, place) for place in range(len(comparison.names))]
-    specs = [ledger.metadata for ledger in comparison.ledgers if ledger.module is None]
+    metadata = [ledger.metadata for ledger in comparison.ledgers]
+    specs = [one for one in metadata if one.inputs is None]
     drawn = content.diagram
     columns = TOTAL_WORDS.keys() - {"cache_bytes"} if isinstance(sizes, str) else set(shown_totals(sizes))
     rooflines = content.rooflines
@@ -81,7 +82,7 @@ def _values(content: PageContent) -> dict[str, Any]:
     not_drawn = f"not drawn, for so many columns do not fit side by side: the last {content.not_drawn} of the systems"
     return {
         "title": f"Cost of {names_text(list(comparison.names))}",
-        "run": spaced(run_text(specs or [comparison.ledgers[0].metadata])),
+        "run": spaced(run_text(specs or metadata[:1])),
         "version": __version__,
         "policy": _policy(style, script),
         "style": Markup(style),  # noqa: S704 - a file of this package
@@ -140,9 +141,10 @@ def method_notes(content: PageContent) -> Iterator[str]:
     """Conventions, how the figures were counted, which versions did."""
     comparison = content.comparison
     yield f"{CONVENTION}."
-    if any(ledger.module is None for ledger in comparison.ledgers):
+    inputs = [ledger.metadata.inputs for ledger in comparison.ledgers]  # those of torch modules
+    if None in inputs:
         yield ("Specs are counted in closed form: every operation has a formula, evaluated in whole numbers.")
-    if any(ledger.module is not None for ledger in comparison.ledgers):
+    if any(one is not None for one in inputs):
         yield (
             "Torch modules are counted by what they run: every ATen operation of one pass; at other N from "
             "polynomials through several counts, or by another count."

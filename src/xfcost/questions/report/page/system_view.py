@@ -205,7 +205,7 @@ def tree(ledger: Ledger, figures: Figures) -> list[dict[str, Any]]:
 
 def _parents(row: Operation, ledger: Ledger) -> list[str]:
     """The names above an operation, from the outermost."""
-    if ledger.module is not None:
+    if not ledger.metadata.stages:  # a module has modules in modules
         return (row.component or ledger.metadata.name).split(".")
     return [row.stage, *([row.block.removeprefix(f"{row.stage} · ")] if row.block != row.stage else [])]
 
