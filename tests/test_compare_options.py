@@ -46,6 +46,8 @@ OPTIONS = {
     "on": ({}, "t4", "a100-sxm-80"),
     "weights": ({"mode": "decode", "on": "l4"}, "int4", "fp8"),
     "cache": ({"mode": "decode", "on": "l4"}, None, "fp8"),
+    "memory_share": ({"mode": "decode", "on": "l4"}, None, "50%"),
+    "cache_blocks": ({"mode": "decode", "on": "l4"}, None, 256),
     "mbu": ({"on": "l4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
     "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),

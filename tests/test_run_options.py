@@ -65,6 +65,7 @@ DEVICES: dict[str, dict[str, Any]] = {
         "sequence_parallel": {"tensor_parallel": 2, "sequence_parallel": True}, "pipeline": {"pipeline": 2},
         "gradients": {"gradients": "float32"}, "global_batch": {"global_batch": "1M"}, "mfu": {"mfu": "40%"},
         "mbu": {"mbu": "60%"}, "expert_parallel": {"expert_parallel": 8},
+        "memory_share": {"memory_share": "90%"}, "cache_blocks": {"cache_blocks": 16},
     }.items()
 }  # fmt: skip
 RATES: dict[str, dict[str, Any]] = {

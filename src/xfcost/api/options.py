@@ -196,6 +196,23 @@ class DeviceOptions(TypedDict, total=False):
             "FORMAT",
         ),
     ]
+    memory_share: Annotated[
+        Real,
+        Option(
+            "With --on: share of each device's memory that the run may use (90%).",
+            "SHARE",
+            read.share("of each device's memory", "0.9", "90%"),
+        ),
+    ]
+    cache_blocks: Annotated[
+        Whole,
+        Option(
+            "With --on: tokens per block of the cache: every sequence takes whole blocks (16); 16,whole: layers with "
+            "windows take those of the full context, as engines do for hybrid models.",
+            "TOKENS[,whole]",
+            read.cache_blocks,
+        ),
+    ]
     tensor_parallel: Annotated[
         Whole, Option("With --on: number of devices that share heads, MLPs and vocabulary.", "INT", _DEGREE)
     ]

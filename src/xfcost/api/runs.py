@@ -42,13 +42,14 @@ _TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
+_RESERVED: Final = ("memory_share", "cache_blocks")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
-    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_OF_TRAINING,
+    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_RESERVED, *_OF_TRAINING,
 )  # fmt: skip
 
 
@@ -83,6 +84,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("cache",),
             "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
             lambda given: given.get("mode") not in ("forward", None),
+        ),
+        Refusal(_RESERVED, "{value}: needs devices, as in --on h100-sxm", _has_devices),
+        Refusal(
+            ("cache_blocks",),
+            "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
+            lambda given: given.get("mode") in WITH_CACHE,
         ),
         Refusal(
             ("new_tokens",),
@@ -217,7 +224,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given["against"],
         ),
         Refusal(
-            (*_DEVICES, "expert_parallel"),
+            (*_DEVICES, "expert_parallel", *_RESERVED),
             "{all}: check takes devices with --max-seconds or --max-increase, their lower bound, and with --mode train "
             "and --max-memory, the memory of one of them; `xfcost analyze --on` says whether another run fits",
             lambda given: given["of_seconds"] or (given["of_memory"] and _is_train(given)),
@@ -235,7 +242,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "diff": (
         Refusal(
-            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel"),
+            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel", *_RESERVED),
             "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
         ),
     ),
@@ -330,6 +337,7 @@ def take_choosing(given: dict[str, Any]) -> Choosing:
         UsageError: one of them can't be, or has no effect with the other options.
     """
     refuse("choosing", given)
+    share = read_option("memory_share", given.get("memory_share"))
     price, rate = (read_option(name, given.pop(name, None)) for name in ("price", "tokens_per_user"))
     if given.get("on") is None:
         return Choosing()
@@ -340,7 +348,7 @@ def take_choosing(given: dict[str, Any]) -> Choosing:
         if _is_train(given):
             raise UsageError(f"--on: a training plan takes one kind of device, got {len(devices)}; give one of them")
         refuse("devices side by side", given, devices=len(devices))
-    devices = _with_prices(devices, price)
+    devices = tuple(one.with_memory_share(share) for one in _with_prices(devices, price))
     given["on"] = devices[0]
     return Choosing(devices, rate)
 
@@ -398,7 +406,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     if given["on"] is not None:
         from xfcost.counting.devices import read_devices
 
-        given["on"] = read_devices(given["on"])
+        given["on"] = read_devices(given["on"]).with_memory_share(read_option("memory_share", given["memory_share"]))
     mode, on = checked["mode"], given["on"]
     logits = read_option("logits", given["logits"])
     estimated = on is not None and mode != "train"  # where the MFU is of the estimate, and of no training run
@@ -418,6 +426,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         if estimated and given["mfu"] is not None
         else None,
         mbu=read_option("mbu", given["mbu"]),
+        cache_blocks=read_option("cache_blocks", given["cache_blocks"]),
         **checked,
         **formats,
     )

@@ -165,7 +165,7 @@ _OF_MODES: Final = {
 # The least time and the memory on the devices of `--on`, where they are known.
 _ON_DEVICES: Final = {
     "least_seconds": "seconds",
-    "needed_bytes": "memory.needed",
+    "needed_bytes": "memory.reserved",
     "estimated_seconds": "estimate",
 }
 # A part of training -> its figures, where a ledger has it; of a plan the bytes of one device, and the days of the run.

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from xfcost.counting.cache_blocks import in_blocks, with_blocks
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
 from xfcost.counting.model_record import forward_record
@@ -37,7 +38,17 @@ from xfcost.spec.run import Run
 
 
 def memory_need(ledger: Ledger, available: int | None, shares: Shares | None = None) -> MemoryNeed:
-    """The bytes of a pass, a decode step or a generation; of one device where they share the model as given."""
+    """The bytes of a pass, a decode step or a generation; of one device where they share the model as given.
+
+    Of a ledger that is `in_blocks` with what the blocks of its cache take.
+    """
+    need = _exact_need(ledger, available, shares)
+    if ledger.metadata.cache_blocks is None:
+        return need
+    return msgspec.structs.replace(need, reserved_cache=_exact_need(with_blocks(ledger), None, shares).cache)
+
+
+def _exact_need(ledger: Ledger, available: int | None, shares: Shares | None) -> MemoryNeed:
     if shares is not None:
         return shares.need(ledger)
     return MemoryNeed(
@@ -95,7 +106,7 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
 
 def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
     """The most samples that fit; None where nothing grows with them, or no memory is known."""
-    each = (need.cache + need.alive) // sizes.batch  # as many times larger as the batch
+    each = (need.held_cache + need.alive) // sizes.batch  # as many times larger as the batch
     if need.available is None or not each:
         return None
     replicas = 1 if sizes.shares is None else sizes.shares.replicas
@@ -142,24 +153,24 @@ _MOST_RUNS: Final = 6
 def _largest_by_growth(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> tuple[int | None, bool]:
     """The same of a module: from N as far as its growth there goes, again from there, or back where that is too far."""
     tokens, most, available = sizes.tokens, sizes.positions or MOST_TOKENS, need.available or 0
+    blocks = ledger.metadata.cache_blocks
     fits: tuple[int, int] | None = None  # N and the bytes there
     exceeds: tuple[int, int] | None = None
     for _ in range(_MOST_RUNS):
         held = memory_need(ledger, available, sizes.shares)
-        matrices = 0 if ledger.metadata.attention == "fused" else held.attention // tokens  # statistics don't grow
-        growth = Fraction((ledger.cache.bytes_per_token * sizes.batch if ledger.cache else 0) + matrices)
-        if sizes.shares is not None and ledger.cache is not None:  # of one device
-            growth = (growth - matrices) * sizes.shares.cache_copies() / sizes.shares.devices + matrices
+        growth = _growth(held, ledger, sizes, tokens)
         if not growth:
             return None, False
-        if held.needed <= available:
-            fits = tokens, held.needed
+        tokens = tokens if blocks is None else blocks.rounded(tokens)  # a block has room for so many
+        if held.reserved <= available:
+            fits = tokens, held.reserved
         else:
-            exceeds = tokens, held.needed
+            exceeds = tokens, held.reserved
         if fits and exceeds:  # an encoder's keys may grow too
             growth = Fraction(exceeds[1] - fits[1], exceeds[0] - fits[0])
-        start, bytes_there = fits or (tokens, held.needed)
+        start, bytes_there = fits or (tokens, held.reserved)
         reached = start + math.floor((available - bytes_there) / growth)
+        reached -= 0 if blocks is None else reached % blocks.tokens
         if reached >= most:
             return (most, True) if sizes.positions else (None, False)
         if reached == start or reached < 2:  # noqa: PLR2004 - a decode step has a token before it
@@ -172,6 +183,18 @@ def _largest_by_growth(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> tup
         if ledger.metadata.grid_tokens != tokens:  # of given inputs no other N is known
             break
     return tokens, False
+
+
+def _growth(held: MemoryNeed, ledger: Ledger, sizes: SizedRun, tokens: int) -> Fraction:
+    """Bytes that a token more takes on one device, where its samples have so many `tokens`."""
+    matrices = 0 if ledger.metadata.attention == "fused" else held.attention // tokens  # statistics don't grow
+    added, blocks = ledger.cache.bytes_per_token if ledger.cache else 0, ledger.metadata.cache_blocks
+    if blocks is not None and blocks.whole and blocks.start_elements:  # windows take as much as other layers
+        added = blocks.start_elements * ledger.bytes_per_cached
+    cached = Fraction(added * sizes.batch)
+    if sizes.shares is not None:
+        cached = cached * sizes.shares.cache_copies() / sizes.shares.devices
+    return cached + matrices
 
 
 def largest_true(holds: Callable[[int], bool], start: int, most: int) -> int | None:
@@ -228,6 +251,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     on.peak(ledger.metadata.dtype)
     formats, counted = (ledger.metadata.weight_format, ledger.metadata.cache_format), sizes.ledger
     sizes = sizes._replace(ledger=cache(lambda *size: counted(*size).stored_as(*formats)))
+    ledger, sizes = with_cache_blocks(ledger, sizes, run)
     samples, mine, notes = sizes.batch, ledger, _notes(ledger, on)
     if plan is not None and plan.expert > 1 and run.compared and most_experts(ledger) == 1:
         ledger = ledger.with_note(f"--expert-parallel {plan.expert} has no effect: it has no experts")
@@ -261,6 +285,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         phases=phases,
         notes=tuple(notes),
         parallelism=plan,
+        cache_blocks=run.cache_blocks if need.cache else None,
         exchange=None if sizes.shares is None else sizes.shares.exchange(mine),
         reads=_reads_of_sharing(ledger, mine, sizes, mode),
     )
@@ -274,6 +299,23 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         cache_bytes=ceil(sizes.shares.cache_read_bytes(ledger)),
     )
     return msgspec.structs.replace(ledger, step=step)
+
+
+def with_cache_blocks(ledger: Ledger, sizes: SizedRun, run: Run) -> tuple[Ledger, SizedRun]:
+    """The ledger and those at other sizes in the blocks of the run, where it has some.
+
+    Raises:
+        UsageError: as `in_blocks`.
+    """
+    if run.cache_blocks is None:
+        return ledger, sizes
+    at = sizes.ledger
+
+    @cache
+    def counted(*size: Any) -> Ledger:
+        return in_blocks(at(*size), run.cache_blocks, at)
+
+    return in_blocks(ledger, run.cache_blocks, at), sizes._replace(ledger=counted)
 
 
 def _of_replica(ledger: Ledger, sizes: SizedRun, mode: Mode) -> Ledger:
@@ -310,7 +352,7 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
     on, given, memory = run.on, run.parallelism or Parallelism(), need.available
     if on is None or memory is None:
         return None
-    takes = ceil_div(need.needed, memory // on.count)
+    takes = ceil_div(need.reserved, memory // on.count)
     try:
         heads = sizes.heads()
     except UsageError:
@@ -320,9 +362,9 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
     for tensor in (degree for degree in range(given.tensor, most + 1) if most % degree == 0):
         plan = msgspec.structs.replace(given, tensor=tensor)
         one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads, run.batch)
-        held = one.need(ledger)
+        held = memory_need(ledger, one.on.device.memory_bytes, one)
         alive = max(held.alive, ledger.activations or 0)  # a device that shares samples may hold all of theirs
-        each = ceil_div(held.cache + alive, sizes.batch)
+        each = ceil_div(held.held_cache + alive, sizes.batch)
         samples = ((held.available or 0) - held.weights) // each if each else run.batch
         if samples > 0:
             replicas = max(ceil_div(run.batch, samples), ceil_div(on.count if run.parallelism else 1, one.devices))

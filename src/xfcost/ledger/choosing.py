@@ -160,6 +160,10 @@ def choice_record(choice: DeviceChoice) -> dict[str, Any]:
     record: dict[str, Any] = {"device": choice.asked.device.name, "count": choice.asked.count}
     record |= {"fits": choice.fits, "takes": choice.takes, "memory_kind": choice.asked.device.memory_kind}
     record |= {name: None if found is None else figure(found) for name, figure in figures.items()}
+    if choice.asked.device.memory_share is not None:
+        record |= {"memory_share": choice.asked.device.memory_share}
+    if found is not None and found.memory.reserved_cache is not None:
+        record |= {"reserved_bytes": found.memory.reserved}
     record |= {"outputs_per_second": choice.outputs_per_second, "outputs_per_price": choice.outputs_per_price}
     if rate is not None:
         record |= {"tokens_per_user": rate.tokens_per_user, "largest_batch": rate.batch, "limit": rate.limit}

@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.choosing import choice_record
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.on_devices import OnDevices
@@ -246,10 +247,26 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "mbu": found.mbu,
         "estimated_seconds": found.estimate,
         **sharing_object(found),
-        "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
+        "memory": memory_object(found) | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
         "notes": [*found.notes, *device.notes],
     }
+
+
+def memory_object(found: OnDevices) -> dict[str, Any]:
+    """The key `memory` of `on`: what is needed, and with `--cache-blocks` what is reserved beside it."""
+    parts: dict[str, Any] = msgspec.to_builtins(found.memory)
+    if found.memory.reserved_cache is None:
+        del parts["reserved_cache"]
+    else:
+        parts |= {"reserved": found.memory.reserved, "cache_blocks": cache_blocks_object(found.cache_blocks)}
+    share = found.on.device.memory_share
+    return parts | ({} if share is None else {"share": share}) | {"kind": found.on.device.memory_kind}
+
+
+def cache_blocks_object(blocks: CacheBlocks | None) -> dict[str, Any] | None:
+    """Blocks of a cache as they are given."""
+    return None if blocks is None else {"tokens": blocks.tokens, "whole": blocks.whole}
 
 
 def sharing_object(found: OnDevices) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.roofs import Bound
@@ -117,6 +118,8 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     stored counts, and of devices that divide the model as given."""
     available: int | None
     """Of all devices together; None where no figure is known."""
+    reserved_cache: int | None = None
+    """What whole blocks of the cache take, with `--cache-blocks`; None: no more than the cache."""
     of_each: bool = False
     """Is it of the device that needs most, and not of all together? So it is where they share the model as given."""
     largest_batch: int | None = None
@@ -136,6 +139,16 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
         return self.weights + self.cache + self.alive
 
     @property
+    def held_cache(self) -> int:
+        """The cache, in whole blocks where it has some."""
+        return self.cache if self.reserved_cache is None else self.reserved_cache
+
+    @property
+    def reserved(self) -> int:
+        """All parts, the cache in whole blocks."""
+        return self.weights + self.held_cache + self.alive
+
+    @property
     def alive(self) -> int:
         """Activations, or attention matrices where these alone are known."""
         return self.attention if self.activations is None else self.activations
@@ -143,7 +156,7 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spare(self) -> int | None:
         """Bytes that are left; negative where it doesn't fit."""
-        return None if self.available is None else self.available - self.needed
+        return None if self.available is None else self.available - self.reserved
 
     @property
     def fits(self) -> bool | None:
@@ -202,8 +215,10 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """How the devices share the model, where that is given; None: perfectly."""
     exchange: Exchange | None = None
     """What they exchange, of the last pass or step."""
+    cache_blocks: CacheBlocks | None = None
+    """In which memory for the cache is reserved, where they are given."""
     reads: Mapping[str, SharedReads] = {}
-    """With it, path of a row -> what they read of it."""
+    """With `parallelism`, path of a row -> what they read of it."""
 
     @property
     def no_time(self) -> str | None:
@@ -213,7 +228,11 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory_words(self) -> str:
         """What the memory of the devices is a figure of: ` (nominal) of each`."""
-        kind = "" if self.on.device.memory_kind == "usable" else f" ({self.on.device.memory_kind})"
+        device = self.on.device
+        kind = "" if device.memory_kind == "usable" else f" ({device.memory_kind})"
+        if device.memory_share is not None:
+            whole = "the memory" if device.memory_kind == "usable" else f"the {device.memory_kind} memory"
+            kind = f" ({100 * device.memory_share:.3g} % of {whole})"
         return kind + (" of each" if self.memory.of_each else "")
 
     @property

@@ -171,7 +171,7 @@ def fit_words(found: OnDevices) -> str:
     """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB`."""
     need = found.memory
     if need.spare is None or need.available is None:
-        return f"takes {units.size(need.needed)}; its memory is not known"
+        return f"takes {units.size(need.reserved)}; its memory is not known"
     whole = f"{units.size(need.available)}{found.memory_words}"
     return found.no_time or f"fits, {units.size(need.spare)} of {whole} to spare"
 
@@ -290,11 +290,20 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
     """`memory: weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
     alive = "attention matrices" if need.activations is None else "activations"
-    parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, alive: need.alive}
-    words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.held_cache, alive: need.alive}
+    exact = {cache_name(ledger.cache): _reserved(ledger, need)}
+    words = " + ".join(f"{name} {units.size(size)}{exact.get(name, '')}" for name, size in parts.items() if size)
     each = " on the device that needs most" if need.of_each else ""
     others = "; without other activations" if need.activations is None else ""
     return line(f"{words}{each}{others}", head="memory: ")
+
+
+def _reserved(ledger: Ledger, need: MemoryNeed) -> str:
+    """` in blocks of 16 tokens (6.094 GiB needed)`, where memory for the cache is reserved in blocks."""
+    blocks = ledger.metadata.cache_blocks
+    if need.reserved_cache is None or blocks is None:
+        return ""
+    return f" {blocks.words} ({units.size(need.cache)} needed)"
 
 
 def _sharing(plan: Parallelism, on: DeviceGroup) -> str:

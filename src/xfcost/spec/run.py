@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
 from xfcost.ledger.parallelism import Parallelism
@@ -32,6 +33,8 @@ class Run(NamedTuple):
     """The quantised format of weights that is given (`ledger.quantization`), or `none`; None: as in the checkpoint."""
     cache_format: str | None = None
     """The same of the cache."""
+    cache_blocks: CacheBlocks | None = None
+    """The blocks in which memory for the cache is reserved; None: as much as it has."""
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""

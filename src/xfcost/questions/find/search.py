@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from xfcost.counting.cache_blocks import in_blocks
 from xfcost.counting.system import System
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
@@ -299,6 +300,7 @@ def _counted(system: System, run: Run, dtype: str) -> CountedSystem:
     if (own := ledger.metadata.dtype) != dtype:
         raise UsageError(f"it is counted in {own}; give --dtype {own}")
     more_work = ledger.reads_all_experts or system.remakes_keys
+    ledger = in_blocks(ledger, run.cache_blocks, lambda tokens, *_: system.ledger(run._replace(tokens=(tokens,))))
     return CountedSystem(ledger_costs(ledger), ledger.metadata.weight_format, more_work)
 
 
