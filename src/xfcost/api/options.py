@@ -209,7 +209,7 @@ class DeviceOptions(TypedDict, total=False):
         Option(
             "With --on: tokens per block of the cache: every sequence takes whole blocks (16); 16,whole: layers with "
             "windows take those of the full context, as engines do for hybrid models.",
-            "TOKENS[,whole]",
+            "TOKENS",
             read.cache_blocks,
         ),
     ]
