@@ -16,6 +16,8 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES, stored_in
 # Numbers above these are typing errors; no chip holds a tebibyte.
 _MOST_SIDE: Final = 2**16
 _MOST_ON_CHIP: Final = 2**40
+_LEAST_MEMORY: Final = 10**8
+_MOST_MEMORY: Final = 10**15
 _MOST_RATE: Final = 10**24  # FLOP/s
 _MOST_SECONDS: Final = 10**7
 _MOST_JOBS: Final = 1000
@@ -71,6 +73,19 @@ def byte_number(option: str, given: Any) -> int:
         raise UsageError(
             f"{option} {shown(given)}: expected a number of bytes from 1 to {_MOST_ON_CHIP}, as in {option} 192KiB"
         )
+    return number
+
+
+def host_memory(option: str, given: Any) -> int:
+    """68719476736, "64GiB" or "64 GB" -> bytes.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    plain = re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given
+    number = whole(plain)
+    if number is None or not _LEAST_MEMORY <= number <= _MOST_MEMORY:
+        raise UsageError(f"{option} {shown(given)}: expected bytes of memory from 100 MB to 1 PB, as in {option} 64GiB")
     return number
 
 

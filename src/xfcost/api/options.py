@@ -35,6 +35,8 @@ MOST_NEW: Final = 2**31
 _MOST_TOKENS: Final = 10**18
 _MOST_RUNS: Final = 10**6
 _MOST_POINTS: Final = 1000
+# The host of `--offload` where none is given: a desktop with two channels of DDR5.
+USUAL_HOST: Final = "ryzen-9950x"
 LANES: Final = get_args(Lane)
 
 
@@ -211,6 +213,31 @@ class DeviceOptions(TypedDict, total=False):
             "windows take those of the full context, as engines do for hybrid models.",
             "TOKENS",
             read.cache_blocks,
+        ),
+    ]
+    offload: Annotated[
+        Whole,
+        Option(
+            "With --on, in inference: number of the first blocks that stay on the host's processor, in its memory "
+            "(the inverse of llama.cpp's -ngl, which counts the blocks on the GPU).",
+            "INT",
+            read.integer(MOST_DEVICES, "8", prefixed=False, what="a number of blocks,"),
+        ),
+    ]
+    host: Annotated[
+        str | None,
+        Option(
+            f"With --offload: the host, one of `xfcost devices` (default: {USUAL_HOST}).",
+            "DEVICE",
+            python="Or a `Device`.",
+        ),
+    ]
+    host_memory: Annotated[
+        Whole,
+        Option(
+            "With --offload: the host's memory (64GiB); without it only the devices' is checked.",
+            "BYTES",
+            read.host_memory,
         ),
     ]
     tensor_parallel: Annotated[

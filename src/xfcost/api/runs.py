@@ -15,6 +15,7 @@ from xfcost.api.options import (
     MOST_NEW,
     OPTIONS,
     TIMING_OPTIONS,
+    USUAL_HOST,
     BudgetOptions,
     RunOptions,
     flag_of,
@@ -25,6 +26,7 @@ from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.execution import WITH_CACHE
+from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import MESH_FIELDS, Mesh, RunPlan
@@ -43,13 +45,15 @@ _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
 _RESERVED: Final = ("memory_share", "cache_blocks")
+_HOSTED: Final = ("offload", "host", "host_memory")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
-    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_RESERVED, *_OF_TRAINING,
+    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_RESERVED,
+    *_HOSTED, *_OF_TRAINING,
 )  # fmt: skip
 
 
@@ -85,11 +89,22 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
             lambda given: given.get("mode") not in ("forward", None),
         ),
-        Refusal(_RESERVED, "{value}: needs devices, as in --on h100-sxm", _has_devices),
+        Refusal((*_RESERVED, *_HOSTED), "{value}: needs devices, as in --on h100-sxm", _has_devices),
         Refusal(
             ("cache_blocks",),
             "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
             lambda given: given.get("mode") in WITH_CACHE,
+        ),
+        Refusal(_HOSTED, "{value}: does not apply to a training run; leave it out", _is_no_train),
+        Refusal(
+            ("host", "host_memory"),
+            "{value}: needs blocks that stay on the host, as in --offload 8",
+            lambda given: given.get("offload") is not None,
+        ),
+        Refusal(
+            _HOSTED,
+            "{value}: assumes devices that divide the other blocks perfectly; leave out how they share the model",
+            lambda given: not _named(given, _SHARED),
         ),
         Refusal(
             ("new_tokens",),
@@ -131,10 +146,15 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "{value}: assumes devices that divide everything perfectly; leave out how they share the model",
             lambda given: not _named(given, _SHARED),
         ),
+        Refusal(
+            ("tokens_per_user",),
+            "{value}: all blocks are on the devices in it; leave --offload out",
+            lambda given: given.get("offload") is None,
+        ),
     ),
     "devices side by side": (
         Refusal(
-            ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel"),
+            ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel", *_HOSTED),
             "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),
@@ -224,7 +244,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given["against"],
         ),
         Refusal(
-            (*_DEVICES, "expert_parallel", *_RESERVED),
+            (*_DEVICES, "expert_parallel", *_RESERVED, *_HOSTED),
             "{all}: check takes devices with --max-seconds or --max-increase, their lower bound, and with --mode train "
             "and --max-memory, the memory of one of them; `xfcost analyze --on` says whether another run fits",
             lambda given: given["of_seconds"] or (given["of_memory"] and _is_train(given)),
@@ -242,7 +262,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "diff": (
         Refusal(
-            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel", *_RESERVED),
+            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel", *_RESERVED, *_HOSTED),
             "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
         ),
     ),
@@ -260,7 +280,9 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "find": (
         Refusal(("cache",), "{value}: find counts caches in --dtype; `xfcost analyze` takes it"),
         Refusal(_SHARED, "{value}: find divides work perfectly among devices; `xfcost analyze` takes it"),
+        Refusal(_HOSTED, "{value}: find has all blocks on the devices; `xfcost analyze` takes it"),
     ),
+    "plot": (Refusal(_HOSTED, "{value}: a plot has all blocks on the devices; `xfcost analyze` takes it"),),
     "find --vary N": (
         Refusal(("N", "size"), "{value} and --vary N: both say how long the input is; give one of them"),
     ),
@@ -426,11 +448,31 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         if estimated and given["mfu"] is not None
         else None,
         mbu=read_option("mbu", given["mbu"]),
+        offload=_offload(given),
         cache_blocks=read_option("cache_blocks", given["cache_blocks"]),
         **checked,
         **formats,
     )
     return run if is_deployed(run) else with_defaults(run, ())
+
+
+def _offload(given: Mapping[str, Any]) -> Offload | None:
+    """The blocks that stay on the host; None where none do.
+
+    Raises:
+        UsageError: it is no number of blocks, or no one device; or it has no peak that computes.
+    """
+    if given["offload"] is None:
+        return None
+    from xfcost.counting.devices import read_devices
+    from xfcost.counting.offload import with_memory
+
+    assumed = given["host"] is None
+    host = read_devices(USUAL_HOST if assumed else given["host"], "--host")
+    if host.count > 1:
+        raise UsageError(f"--host {host.name}: expected one device, as in --host {host.device.name}")
+    device = with_memory(host.device, read_option("host_memory", given["host_memory"]))
+    return Offload(layers=int(read_option("offload", given["offload"])), host=device, assumed=assumed)
 
 
 def _parallelism(on: DeviceGroup, given: Mapping[str, Any]) -> Parallelism | None:

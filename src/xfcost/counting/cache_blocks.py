@@ -51,7 +51,7 @@ def _stamped(ledger: Ledger, blocks: CacheBlocks) -> Ledger:
 
 
 def with_blocks(ledger: Ledger) -> Ledger:
-    """`ledger`, which is `in_blocks`, with the cache that the blocks take in place of its own."""
+    """`ledger`, which is `in_blocks`, with the cache that the blocks take, instead of its own."""
     blocks, cache = ledger.metadata.cache_blocks, ledger.cache
     if blocks is None:
         return ledger

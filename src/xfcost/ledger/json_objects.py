@@ -247,6 +247,7 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "mbu": found.mbu,
         "estimated_seconds": found.estimate,
         **sharing_object(found),
+        **offload_object(found),
         "memory": memory_object(found) | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
         "notes": [*found.notes, *device.notes],
@@ -262,6 +263,34 @@ def memory_object(found: OnDevices) -> dict[str, Any]:
         parts |= {"reserved": found.memory.reserved, "cache_blocks": cache_blocks_object(found.cache_blocks)}
     share = found.on.device.memory_share
     return parts | ({} if share is None else {"share": share}) | {"kind": found.on.device.memory_kind}
+
+
+def offload_object(found: OnDevices) -> dict[str, Any]:
+    """The key `offload`, with blocks that stay on the host: its part of the run; {} without."""
+    if found.offloaded is None:
+        return {}
+    hosted, need = found.offloaded, found.offloaded.memory
+    times = [part.host for part in found.parts if part.host is not None]
+    sums = {name: sum(getattr(one, name) for one in times) for name in ("flops", "bytes", "moved_bytes")}
+    seconds = {"seconds": sum(one.seconds for one in times), "moved_seconds": sum(one.moved_seconds for one in times)}
+    seconds["device_seconds"] = sum(part.on_devices for part in found.parts)
+    parts = {name: getattr(need, name) for name in ("weights", "cache", "attention", "activations", "available")}
+    parts |= {} if need.reserved_cache is None else {"reserved_cache": need.reserved_cache, "reserved": need.reserved}
+    return {
+        "offload": {
+            "layers": hosted.offload.layers,
+            "blocks": hosted.blocks,
+            "host": hosted.offload.host.name,
+            "assumed": hosted.offload.assumed,
+            "peak_dtype": hosted.peak_dtype,
+            "bytes_per_second": hosted.offload.host.bytes_per_second,
+            "link": hosted.link,
+            "link_assumed": hosted.link_assumed,
+            **sums,
+            **{name: value if found.no_time is None else None for name, value in seconds.items()},
+            "memory": parts | {"needed": need.needed, "spare": need.spare, "fits": need.fits},
+        }
+    }
 
 
 def cache_blocks_object(blocks: CacheBlocks | None) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
+from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.quantization import UNQUANTISED, WEIGHT_FORMATS, WeightFormat
 from xfcost.ledger.training import RunPlan
@@ -48,6 +49,8 @@ class Run(NamedTuple):
     """Devices that are set side by side, instead of `on`."""
     tokens_per_user: float | None = None
     """Tokens per second that the largest batch of decode steps gives each sample on them."""
+    offload: Offload | None = None
+    """The blocks that stay on the host of the devices."""
     parallelism: Parallelism | None = None
     """How they share the model, where that is given."""
     compared: bool = False

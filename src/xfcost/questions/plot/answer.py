@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 from xfcost.api.axes import axis_of, marked
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import EVERY, PlotOptions, Progress, flag_of, read_option, takes
-from xfcost.api.runs import make_run, run_options, timing_plan
+from xfcost.api.runs import make_run, refuse, run_options, timing_plan
 from xfcost.api.systems import first_sizes, mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
 from xfcost.counting.choosing import throughput
 from xfcost.counting.comparison import distinct
@@ -118,6 +118,7 @@ def plot(
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
     N, size, mark = (one if one is None else str(one) for one in (N, size, mark))
     given = {name: EVERY[name].default for name in PlotOptions.__annotations__} | dict(options)
+    refuse("plot", given)
     say: Progress = given["progress"] or (lambda text: None)
     target = None if output is None else Path(output)
     form = "" if target is None else ending_of(target, (*FIGURES, ".csv"))
