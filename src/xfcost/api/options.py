@@ -153,10 +153,10 @@ class ExecutionOptions(TypedDict, total=False):
     memory_level: Annotated[
         Whole,
         Option(
-            "Count main-memory traffic of attention with this on-chip memory (192KiB), plain and tiled as in "
-            "FlashAttention.",
+            "Count main-memory traffic of attention with this on-chip memory (192KiB).",
             "BYTES",
             read.byte_number,
+            python="Plain, and tiled as in FlashAttention.",
         ),
     ]
 
@@ -193,7 +193,7 @@ class DeviceOptions(TypedDict, total=False):
     cache: Annotated[
         str | None,
         _choice(
-            "Quantise keys and values: fp8, int8 or none. Default: as the checkpoint is published.",
+            "Quantise keys and values: fp8, int8 or none (default: as published).",
             (*CACHE_FORMATS, UNQUANTISED),
             "FORMAT",
         ),
@@ -209,25 +209,27 @@ class DeviceOptions(TypedDict, total=False):
     cache_blocks: Annotated[
         Whole,
         Option(
-            "With --on: tokens per block of the cache: every sequence takes whole blocks (16); 16,whole: layers with "
-            "windows take those of the full context, as engines do for hybrid models.",
+            "With --on: tokens per block of the cache: 16, or 16,whole (windows too).",
             "TOKENS",
             read.cache_blocks,
+            python="Every sequence takes whole blocks; `whole`: layers with windows take those of the full context, as "
+            "engines do for hybrid models.",
         ),
     ]
     offload: Annotated[
         Whole,
         Option(
-            "With --on, in inference: number of the first blocks that stay on the host's processor, in its memory "
-            "(the inverse of llama.cpp's -ngl, which counts the blocks on the GPU).",
+            "With --on: number of first blocks on the host (-ngl: those on the GPU).",
             "INT",
             read.integer(MOST_DEVICES, "8", prefixed=False, what="a number of blocks,"),
+            python="Their weights and caches lie in its memory, and its processor computes them: the inverse of "
+            "llama.cpp's -ngl.",
         ),
     ]
     host: Annotated[
         str | None,
         Option(
-            f"With --offload: the host, one of `xfcost devices` (default: {USUAL_HOST}).",
+            f"With --offload: the host's processor (default: {USUAL_HOST}).",
             "DEVICE",
             python="Or a `Device`.",
         ),
@@ -235,7 +237,7 @@ class DeviceOptions(TypedDict, total=False):
     host_memory: Annotated[
         Whole,
         Option(
-            "With --offload: the host's memory (64GiB); without it only the devices' is checked.",
+            "With --offload: the host's memory (64GiB).",
             "BYTES",
             read.host_memory,
         ),
@@ -319,7 +321,7 @@ class TrainingOptions(TypedDict, total=False):
     ]
     checkpoint: Annotated[
         Checkpoint | None,
-        _choice("With --on: recompute none, selective (attention matrices) or full (blocks).", CHECKPOINTS, "WHICH"),
+        _choice("With --on: recompute none, selective (of attention) or full (blocks).", CHECKPOINTS, "WHICH"),
     ]
     sequence_parallel: Annotated[
         bool, Option("With --tensor-parallel: the devices share norms and residuals too.", default=False)
@@ -512,7 +514,7 @@ class ModuleOptions(InputOptions, total=False):
     mixing_limit: Annotated[
         Real,
         Option(
-            "Tensor elements to follow in finding mixing kinds (default: 400M; 0 skips it).", "ELEMENTS",
+            "Tensor elements to follow for mixing kinds (default: 400M; 0 skips it).", "ELEMENTS",
             read.mixing_limit,
         ),
     ]  # fmt: skip

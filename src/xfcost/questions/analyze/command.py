@@ -35,8 +35,8 @@ Top = Annotated[
     AnalyzeOptions,
     "verbose",
     *shared.REPORT,
-    on="Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time, for one or several "
-    "(h100-sxm,l40sx4, nvidia, all). `xfcost devices` lists names.",
+    on="From datasheets (`xfcost devices`): does the run fit, and a lower bound of its time: h100-sxmx8; "
+    "several: h100-sxm,l40sx4, nvidia, all.",
     trace="Compare with the torch model (default without --on, except in long runs).",
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
