@@ -20,7 +20,7 @@ OF_TIMING = {"device", *TIMING_OPTIONS}  # tests/test_timing_reports.py
 OF_FILES = {"from_", "machine"}  # tests/test_from_file.py
 NOT_COUNTED = {
     "specs", "format_", "columns", "output", "force", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
-    "predict", "expert_parallel",
+    "predict", "expert_parallel", "host_memory",
 }  # fmt: skip
 PLANNED = {"mode": "train", "on": "a100-sxm-80x8", "tokens": "1e6", "dtype": "bf16"}
 
@@ -46,6 +46,10 @@ OPTIONS = {
     "on": ({}, "t4", "a100-sxm-80"),
     "weights": ({"mode": "decode", "on": "l4"}, "int4", "fp8"),
     "cache": ({"mode": "decode", "on": "l4"}, None, "fp8"),
+    "memory_share": ({"mode": "decode", "on": "l4"}, None, "50%"),
+    "offload": ({"mode": "decode", "on": "l4"}, None, 1),
+    "host": ({"mode": "decode", "on": "l4", "offload": 1}, "epyc-9654", "core-14900k"),
+    "cache_blocks": ({"mode": "decode", "on": "l4"}, None, 256),
     "mbu": ({"on": "l4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
     "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),

@@ -65,11 +65,11 @@ READ_AGAIN = table_of(Path(__file__).with_name("data") / "devices.csv")
 
 def read_again(line):
     """Name of a figure -> its value in SI units."""
-    size, unit = line["memory"].split()
+    size, unit = line["memory"].split() if line["memory"] else ("0", "GB")  # of a processor what is built in
     giga = ("bandwidth", "link", "network")
     rates = {name: float(line[name]) * 1e9 for name in giga if line[name]}
     return {
-        "memory": float(size) * {"GB": 10**9, "GiB": 2**30}[unit],
+        **({"memory": float(size) * {"GB": 10**9, "GiB": 2**30}[unit]} if line["memory"] else {}),
         **rates,
         **{dtype: float(line[dtype]) * 1e12 for dtype in PEAK_DTYPES if line[dtype]},
         **{name: int(line[name]) for name in ("year", "node") if line[name]},
@@ -105,6 +105,36 @@ def test_tensor_cores_double_with_every_halving_of_the_dtype():
     assert seen > 20
 
 
+@pytest.mark.parametrize(
+    ("name", "stated", "of"),
+    [
+        ("rtx-3060-12", 101, "float16"), ("rtx-4060", 242, "float8"), ("rtx-4060-ti-16", 353, "float8"),
+        ("rtx-4070", 466, "float8"), ("rtx-4080", 780, "float8"), ("rtx-4090", 1321, "float8"),
+        ("rtx-5070", 988, "float4"), ("rtx-5070-ti", 1406, "float4"), ("rtx-5080", 1801, "float4"),
+        ("rtx-5090", 3352, "float4"),
+    ],
+)  # fmt: skip
+def test_geforce_cards_have_the_stated_ai_tops(name, stated, of):
+    """NVIDIA states the largest rate of tensor cores: the fewest bits, float16 accumulation, structured sparsity.
+
+    Of bfloat16 with float32 accumulation that is 4 times as much in float16, and twice that for every halving of the
+    dtype.
+    """
+    times = {"float16": 4, "float8": 8, "float4": 16}[of]
+    assert times * devices.device(name).peak("bfloat16") / 1e12 == pytest.approx(stated, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "rate"),
+    [("ryzen-9950x", 2, 5600), ("core-14900k", 2, 5600), ("epyc-9654", 12, 4800), ("xeon-8592", 8, 5600)],
+)
+def test_the_bandwidth_of_a_processor_is_that_of_its_channels(name, channels, rate):
+    found = devices.device(name)
+    assert found.bytes_per_second == channels * 8 * rate * 1e6
+    assert f"{channels} channels of DDR5-{rate}" in found.title
+    assert found.memory_bytes is None  # that is what was built in
+
+
 def test_usable_memory_is_less_than_its_label_in_gibibytes():
     assert devices.device("h100-sxm").memory_bytes == 84942979072
     for device in every():
@@ -119,7 +149,9 @@ def test_usable_memory_is_less_than_its_label_in_gibibytes():
         ("h100-sxm", "h100-sxm", 1), ("h100-sxmx8", "h100-sxm", 8), ("h100-sxm[x8]", "h100-sxm", 8),
         ("H100-SXM x8", "h100-sxm", 8), ("h100_sxm × 8", "h100-sxm", 8), ("NVIDIA H100 SXM", "h100-sxm", 1),
         ("rtx4090", "rtx-4090", 1), ("4090x2", "rtx-4090", 2), ("rtx-4090x2", "rtx-4090", 2),
-        ("h200", "h200-sxm", 1), ("v5e x256", "tpu-v5e", 256),
+        ("h200", "h200-sxm", 1), ("rtx 3060", "rtx-3060-12", 1), ("5070 ti", "rtx-5070-ti", 1),
+        ("M5 Max", "apple-m5-max", 1), ("GeForce RTX 5070", "rtx-5070", 1), ("9950x", "ryzen-9950x", 1),
+        ("v5e x256", "tpu-v5e", 256),
         ("mi300x", "mi300x", 1), ("mi300xx8", "mi300x", 8), ("mi250x x4", "mi250x", 4),
     ],
 )  # fmt: skip

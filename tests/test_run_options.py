@@ -65,6 +65,9 @@ DEVICES: dict[str, dict[str, Any]] = {
         "sequence_parallel": {"tensor_parallel": 2, "sequence_parallel": True}, "pipeline": {"pipeline": 2},
         "gradients": {"gradients": "float32"}, "global_batch": {"global_batch": "1M"}, "mfu": {"mfu": "40%"},
         "mbu": {"mbu": "60%"}, "expert_parallel": {"expert_parallel": 8},
+        "offload": {"offload": 8}, "host": {"offload": 8, "host": "epyc-9654"},
+        "host_memory": {"offload": 8, "host_memory": "64GiB"},
+        "memory_share": {"memory_share": "90%"}, "cache_blocks": {"cache_blocks": 16},
     }.items()
 }  # fmt: skip
 RATES: dict[str, dict[str, Any]] = {

@@ -8,6 +8,7 @@ use the weights that another one's steps read, so a whole request is bounded by 
 from __future__ import annotations
 
 import csv
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,70 @@ class Served(NamedTuple):
 def served() -> list[Served]:
     """Every published figure of a preset or a published model."""
     return [_served(line) for line in _lines("serving.csv")]
+
+
+class CachedFigure(NamedTuple):
+    """A published size of a cache, worked out by hand, and ours."""
+
+    line: dict[str, str]
+    by_hand: int
+    """Bytes: layers, tokens, heads and widths of the model's config, and the bytes of an element."""
+    ours: int
+
+    @property
+    def printed(self) -> str:
+        """In the unit and with the digits in print."""
+        return _in_print(self.by_hand, self.line)
+
+
+def caches() -> list[CachedFigure]:
+    """Every published size of a cache."""
+    return [CachedFigure(line, worked_out(line["by_hand"]), _cached(line)) for line in _lines("published-caches.csv")]
+
+
+def worked_out(sum_of_products: str) -> int:
+    """`4*32768*2+22*512*2` -> the number."""
+    return sum(prod(map(int, product.split("*"))) for product in sum_of_products.split("+"))
+
+
+def _cached(line: dict[str, str]) -> int:
+    """Of the run with the blocks that are reserved, if there are any."""
+    blocks: dict[str, Any] = {"cache_blocks": line["blocks"]} if line["blocks"] else {}
+    run = {"N": line["N"], "batch": line["batch"], "mode": "decode", "on": "h200-sxm", "trace": False}
+    # of a checkpoint that has another format the figures are of 16 bits too
+    ledger = xfcost.analyze(line["preset"], **run, dtype="bfloat16", attention="fused", cache="none", **blocks)
+    if ledger.on is None or ledger.cache is None:
+        raise TypeError(f"{line['preset']}: a decode step on a device has a cache")
+    memory, states = ledger.on.memory, ledger.cache.recurrent_bytes
+    if line["quantity"] == "states":
+        return states
+    if line["quantity"].startswith("reserved"):
+        return memory.held_cache - states
+    return memory.cache - states
+
+
+def _in_print(nbytes: int, line: dict[str, str]) -> str:
+    digits = len(line["printed"].partition(".")[2])
+    return f"{nbytes / {'GiB': 2**30, 'MiB': 2**20}[line['unit']]:.{digits}f}"
+
+
+def cache_lines() -> list[dict[str, str]]:
+    """The lines of the table of caches."""
+    return [
+        {
+            "model": one.line["model"],
+            "run": f"N {int(one.line['N']):,}, batch {one.line['batch']}"
+            + (f", `--cache-blocks {one.line['blocks']}`" if one.line["blocks"] else ""),
+            "quantity": one.line["quantity"],
+            "published": f"{one.line['printed']} {one.line['unit']}",
+            "ours": units.size(one.ours, 6),
+            "difference": units.size(-int(one.line["difference"])) + " less: " + one.line["why"]
+            if one.line["why"]
+            else "none",
+            "source": one.line["source"],
+        }
+        for one in caches()
+    ]
 
 
 def left_out() -> dict[str, list[str]]:

@@ -58,6 +58,11 @@ def _checked(run: Run, how: AccountOptions) -> Run:
         given = {name: None if one == UNQUANTISED else one for name, one in formats.items()}
         refuse("a run on a device", given)
         run = run._replace(weight_format=UNQUANTISED, cache_format=UNQUANTISED)
+    if (device is not None or how.predict is not None) and run.offload is not None:
+        raise UsageError(
+            f"--offload {run.offload.layers}: what runs here has all blocks on one device; leave out --offload, or "
+            "--device and --predict"
+        )
     if device is not None and run.on is not None and run.on.count > 1:
         raise UsageError(
             f"--device {device} with --on {run.on.name}: one device is run and timed; give --on {run.on.device.name} "

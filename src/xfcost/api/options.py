@@ -110,6 +110,7 @@ class ExecutionOptions(TypedDict, total=False):
             "Count main-memory traffic of attention, plain and tiled for this on-chip memory (192KiB).",
             "BYTES",
             read.byte_number,
+            python="Plain, and tiled as in FlashAttention.",
         ),
     ]
 
@@ -201,7 +202,7 @@ class ModuleOptions(InputOptions, total=False):
     mixing_limit: Annotated[
         Real,
         Option(
-            "Tensor elements to follow in finding mixing kinds (default: 400M; 0 skips it).", "ELEMENTS",
+            "Tensor elements to follow for mixing kinds (default: 400M; 0 skips it).", "ELEMENTS",
             read.mixing_limit,
         ),
     ]  # fmt: skip

@@ -25,8 +25,10 @@ from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.execution import WITH_CACHE
+from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.parts.serving.options import USUAL_HOST
 from xfcost.parts.training.result import MESH_FIELDS, Mesh, RunPlan
 from xfcost.spec.architecture import PROMPTED
 from xfcost.spec.run import Run, is_deployed, with_defaults
@@ -42,13 +44,16 @@ _TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
+_RESERVED: Final = ("memory_share", "cache_blocks")
+_HOSTED: Final = ("offload", "host", "host_memory")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
-    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_OF_TRAINING,
+    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_RESERVED,
+    *_HOSTED, *_OF_TRAINING,
 )  # fmt: skip
 
 
@@ -83,6 +88,23 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("cache",),
             "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
             lambda given: given.get("mode") not in ("forward", None),
+        ),
+        Refusal((*_RESERVED, *_HOSTED), "{value}: needs devices, as in --on h100-sxm", _has_devices),
+        Refusal(
+            ("cache_blocks",),
+            "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
+            lambda given: given.get("mode") in WITH_CACHE,
+        ),
+        Refusal(_HOSTED, "{value}: does not apply to a training run; leave it out", _is_no_train),
+        Refusal(
+            ("host", "host_memory"),
+            "{value}: needs blocks that stay on the host, as in --offload 8",
+            lambda given: given.get("offload") is not None,
+        ),
+        Refusal(
+            _HOSTED,
+            "{value}: assumes devices that divide the other blocks perfectly; leave out how they share the model",
+            lambda given: not _named(given, _SHARED),
         ),
         Refusal(
             ("new_tokens",),
@@ -124,10 +146,15 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "{value}: assumes devices that divide everything perfectly; leave out how they share the model",
             lambda given: not _named(given, _SHARED),
         ),
+        Refusal(
+            ("tokens_per_user",),
+            "{value}: all blocks are on the devices in it; leave --offload out",
+            lambda given: given.get("offload") is None,
+        ),
     ),
     "devices side by side": (
         Refusal(
-            ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel"),
+            ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel", *_HOSTED),
             "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),
@@ -217,7 +244,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given["against"],
         ),
         Refusal(
-            (*_DEVICES, "expert_parallel"),
+            (*_DEVICES, "expert_parallel", *_RESERVED, *_HOSTED),
             "{all}: check takes devices with --max-seconds or --max-increase, their lower bound, and with --mode train "
             "and --max-memory, the memory of one of them; `xfcost analyze --on` says whether another run fits",
             lambda given: given["of_seconds"] or (given["of_memory"] and _is_train(given)),
@@ -235,7 +262,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "diff": (
         Refusal(
-            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel"),
+            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel", *_RESERVED, *_HOSTED),
             "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
         ),
     ),
@@ -253,7 +280,9 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "find": (
         Refusal(("cache",), "{value}: find counts caches in --dtype; `xfcost analyze` takes it"),
         Refusal(_SHARED, "{value}: find divides work perfectly among devices; `xfcost analyze` takes it"),
+        Refusal(_HOSTED, "{value}: find has all blocks on the devices; `xfcost analyze` takes it"),
     ),
+    "plot": (Refusal(_HOSTED, "{value}: a plot has all blocks on the devices; `xfcost analyze` takes it"),),
     "find --vary N": (
         Refusal(("N", "size"), "{value} and --vary N: both say how long the input is; give one of them"),
     ),
@@ -330,6 +359,7 @@ def take_choosing(given: dict[str, Any]) -> Choosing:
         UsageError: one of them can't be, or has no effect with the other options.
     """
     refuse("choosing", given)
+    share = read_option("memory_share", given.get("memory_share"))
     price, rate = (read_option(name, given.pop(name, None)) for name in ("price", "tokens_per_user"))
     if given.get("on") is None:
         return Choosing()
@@ -340,7 +370,7 @@ def take_choosing(given: dict[str, Any]) -> Choosing:
         if _is_train(given):
             raise UsageError(f"--on: a training plan takes one kind of device, got {len(devices)}; give one of them")
         refuse("devices side by side", given, devices=len(devices))
-    devices = _with_prices(devices, price)
+    devices = tuple(one.with_memory_share(share) for one in _with_prices(devices, price))
     given["on"] = devices[0]
     return Choosing(devices, rate)
 
@@ -398,7 +428,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     if given["on"] is not None:
         from xfcost.counting.devices import read_devices
 
-        given["on"] = read_devices(given["on"])
+        given["on"] = read_devices(given["on"]).with_memory_share(read_option("memory_share", given["memory_share"]))
     mode, on = checked["mode"], given["on"]
     logits = read_option("logits", given["logits"])
     estimated = on is not None and mode != "train"  # where the MFU is of the estimate, and of no training run
@@ -418,10 +448,31 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         if estimated and given["mfu"] is not None
         else None,
         mbu=read_option("mbu", given["mbu"]),
+        offload=_offload(given),
+        cache_blocks=read_option("cache_blocks", given["cache_blocks"]),
         **checked,
         **formats,
     )
     return run if is_deployed(run) else with_defaults(run, ())
+
+
+def _offload(given: Mapping[str, Any]) -> Offload | None:
+    """The blocks that stay on the host; None where none do.
+
+    Raises:
+        UsageError: it is no number of blocks, or no one device; or it has no peak that computes.
+    """
+    if given["offload"] is None:
+        return None
+    from xfcost.counting.devices import read_devices
+    from xfcost.parts.serving.offload import with_memory
+
+    assumed = given["host"] is None
+    host = read_devices(USUAL_HOST if assumed else given["host"], "--host")
+    if host.count > 1:
+        raise UsageError(f"--host {host.name}: expected one device, as in --host {host.device.name}")
+    device = with_memory(host.device, read_option("host_memory", given["host_memory"]))
+    return Offload(layers=int(read_option("offload", given["offload"])), host=device, assumed=assumed)
 
 
 def _parallelism(on: DeviceGroup, given: Mapping[str, Any]) -> Parallelism | None:

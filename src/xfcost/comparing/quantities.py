@@ -273,7 +273,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     "needed_bytes": Quantity(
         "memory needed on the devices",
         "weights, cache and attention matrices of the run, with --on",
-        _of_part("on.memory.needed"),
+        _of_part("on.memory.reserved"),
     ),
     "least_seconds": Quantity(
         "lower bound of the time",

@@ -38,6 +38,8 @@ class Cached(msgspec.Struct, frozen=True):
     """Is it a recurrent state, or the last inputs of a convolution, and not keys and values of tokens?"""
     cross_attention: bool = False
     """Is it of an encoder's tokens, which cross-attention reads?"""
+    tokens: Number = 0
+    """Tokens of a sample whose keys and values it has; 0 of a recurrent state."""
 
 
 class WeightsRead(msgspec.Struct, frozen=True):

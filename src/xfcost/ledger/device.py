@@ -75,6 +75,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     """What joins nodes, for each device."""
     price_per_hour: float | None = None
     """The user's own entry."""
+    memory_share: float | None = None
+    """The share of its memory that a run may use, with `--memory-share`; None: all of it."""
     notes: tuple[str, ...] = ()
     sources: Mapping[str, DeviceSource] = {}
     """Those of its figures."""
@@ -83,8 +85,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memory_bytes(self) -> int | None:
-        """Bytes of its memory, of the kind `memory_kind`."""
-        return None if self.memory is None else int(self.memory.value)
+        """Bytes of its memory that a run may use, of the kind `memory_kind`."""
+        if self.memory is None or self.memory_share is None:
+            return None if self.memory is None else int(self.memory.value)
+        return int(self.memory.value * self.memory_share)
 
     @property
     def bytes_per_second(self) -> float:
@@ -122,6 +126,12 @@ class DeviceGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     device: Device
     count: int = 1
+
+    def with_memory_share(self, share: float | None) -> DeviceGroup:
+        """These devices, of whose memory a run may use a share; all of it where that is None."""
+        if share is None:
+            return self
+        return msgspec.structs.replace(self, device=msgspec.structs.replace(self.device, memory_share=share))
 
     @property
     def name(self) -> str:

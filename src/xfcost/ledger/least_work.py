@@ -142,7 +142,7 @@ class RowBound(NamedTuple):
 
 def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     """Its roofline's bound on the devices of `--on`; None where its bytes are not known."""
-    if ledger.on is None or not (moved := row_bytes(row, ledger)):
+    if ledger.on is None or ledger.on.offloaded is not None or not (moved := row_bytes(row, ledger)):
         return None
     on, dtype = ledger.on.on, ledger.on.dtype
     if dtype == TF32 and not row.macs and "float32" in on.device.peaks:  # element-wise work has no TF32

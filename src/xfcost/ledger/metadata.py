@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from xfcost.ledger.accounts import RUN
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.units import Seconds
@@ -38,6 +39,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     weight_format: WeightFormat | None = None
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
     cache_format: str | None = None
+    cache_blocks: CacheBlocks | None = None
+    """The blocks in which memory for the cache is reserved, where the run has devices and some are given."""
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for, with `--memory-level`."""
     source: str = ""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.errors import UsageError, any_of, nearest, shown
 from xfcost.ledger.read_numbers import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES, stored_in
@@ -15,9 +16,12 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES, stored_in
 # Numbers above these are typing errors; no chip holds a tebibyte.
 _MOST_SIDE: Final = 2**16
 _MOST_ON_CHIP: Final = 2**40
+_LEAST_MEMORY: Final = 10**8
+_MOST_MEMORY: Final = 10**15
 _MOST_RATE: Final = 10**24  # FLOP/s
 _MOST_SECONDS: Final = 10**7
 _MOST_JOBS: Final = 1000
+_MOST_BLOCK: Final = 2**20
 _MOST_ELEMENTS: Final = 10**15
 _FEW_WORDS: Final = 4
 _LEAST_PRICE: Final = 1e-6
@@ -69,6 +73,19 @@ def byte_number(option: str, given: Any) -> int:
         raise UsageError(
             f"{option} {shown(given)}: expected a number of bytes from 1 to {_MOST_ON_CHIP}, as in {option} 192KiB"
         )
+    return number
+
+
+def host_memory(option: str, given: Any) -> int:
+    """68719476736, "64GiB" or "64 GB" -> bytes.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    plain = re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given
+    number = whole(plain)
+    if number is None or not _LEAST_MEMORY <= number <= _MOST_MEMORY:
+        raise UsageError(f"{option} {shown(given)}: expected bytes of memory from 100 MB to 1 PB, as in {option} 64GiB")
     return number
 
 
@@ -208,6 +225,27 @@ def prices(option: str, given: Any) -> float | dict[str, float]:
         name: real_number(f"{option} {name} =", price, least=_LEAST_PRICE, most=_MOST_PRICE, example="2.5")
         for name, price in found.items()
     }
+
+
+def cache_blocks(option: str, given: Any) -> CacheBlocks:
+    """16, `16` or `16,whole` -> the blocks.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if isinstance(given, CacheBlocks):
+        return given
+    whole = re.search(r",\s*whole\s*$", given, re.IGNORECASE) if isinstance(given, str) else None
+    try:
+        tokens = whole_number(
+            option, given[: whole.start()] if whole else given, least=1, most=_MOST_BLOCK, example="16"
+        )
+    except UsageError:
+        raise UsageError(
+            f"{option} {shown(given)}: expected the tokens of a block, from 1 to {_MOST_BLOCK:,}, as in {option} 16; "
+            f"or {option} 16,whole, where layers with windows take blocks for the full context"
+        ) from None
+    return CacheBlocks(tokens=tokens, whole=whole is not None)
 
 
 def rate(option: str, given: Any) -> float:

@@ -226,7 +226,8 @@ class KeyValueCache(NamedTuple):
     def traced(self, t: Tape, *new: Symbolic) -> tuple[Symbolic, ...]:
         elements = sum(one.numel() for one in new) // t.batch
         per_token = elements if self.grows else 0
-        t.note(cache=Cached(elements * self.rows * self.classes, per_token))
+        tokens = self.rows * self.classes
+        t.note(cache=Cached(elements * tokens, per_token, tokens=tokens))
         t.cost("moved", elements * t.batch)
         return tuple(t.past(*one.shape[:-2], self.rows, one.shape[-1]) for one in new)
 
@@ -238,7 +239,7 @@ class LatentCache(NamedTuple):
 
     def traced(self, t: Tape, latent: Symbolic, key: Symbolic) -> Symbolic:
         width = latent.shape[-1] + key.shape[-1]
-        t.note(cache=Cached(width * self.rows, width))
+        t.note(cache=Cached(width * self.rows, width, tokens=self.rows))
         t.cost("moved", width * t.batch)
         return t.past(latent.shape[0], 1, self.rows, width)
 

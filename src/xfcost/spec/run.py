@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
+from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.quantization import UNQUANTISED, WEIGHT_FORMATS, WeightFormat
 from xfcost.spec.grammar import Spec, TokenInput
@@ -34,6 +36,8 @@ class Run(NamedTuple):
     """The quantised format of weights that is given (`ledger.quantization`), or `none`; None: as in the checkpoint."""
     cache_format: str | None = None
     """The same of the cache."""
+    cache_blocks: CacheBlocks | None = None
+    """The blocks in which memory for the cache is reserved; None: as much as it has."""
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""
@@ -47,6 +51,8 @@ class Run(NamedTuple):
     """Devices that are set side by side, instead of `on`."""
     tokens_per_user: float | None = None
     """Tokens per second that the largest batch of decode steps gives each sample on them."""
+    offload: Offload | None = None
+    """The blocks that stay on the host of the devices."""
     parallelism: Parallelism | None = None
     """How they share the model, where that is given."""
     compared: bool = False

@@ -141,18 +141,18 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
     found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
     if not found:
         return
-    title = next(iter(found.values())).on.title
+    title = next(iter(found.values())).where
     experts = f" {EXPECTED}" if any(map(by_chance, comparison.ledgers)) else ""
     for quantity, words in (("least_seconds", f"lower bound{experts}"), ("estimated_seconds", "estimate")):
         yield from _least_texts(comparison, quantity, f"{words} on {title}")
-    fitting = [one for one in found.values() if one.memory.fits is not False]
+    fitting = [one for one in found.values() if one.no_time is None]
     if len(fitting) < 2:  # noqa: PLR2004 - no line above names the devices
         yield line(f"on {title}:")
     yield from no_estimates(comparison)
     width = max(map(len, ledgers))
     for name, one in found.items():
         bound = f"{one.time.bound} {EXPECTED}" if by_chance(ledgers[name]) else one.time.bound
-        words = fit_words(one) if one.memory.fits is False else f"{bound}; {fit_words(one)}"
+        words = fit_words(one) if one.no_time is not None else f"{bound}; {fit_words(one)}"
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
         text = f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}"
@@ -170,7 +170,7 @@ def no_estimates(comparison: Comparison) -> list[TextLines]:
     """`no estimate: …`: which shares are missing, and of which systems where others have an estimate."""
     reasons: dict[tuple[str, str], list[str]] = {}
     systems = [(name, ledger.on) for name, ledger in comparison.by_name.items() if ledger.prediction is None]
-    bounded = [(name, on) for name, on in systems if on is not None and on.memory.fits is not False]
+    bounded = [(name, on) for name, on in systems if on is not None and on.no_time is None]
     for name, on in bounded:
         if on.estimate is None:
             reasons.setdefault(no_estimate(on), []).append(name)
@@ -187,9 +187,9 @@ def on_text(comparison: Comparison) -> str:
     found = [ledger.on for ledger in comparison.ledgers if ledger.on is not None]
     if not found:
         return ""
-    fitting = sum(one.memory.fits is not False for one in found)
+    fitting = sum(one.no_time is None for one in found)
     experts = f" {EXPECTED}" if any(map(by_chance, comparison.ledgers)) else ""
-    return f"least time: the lower bound on {found[0].on.title}{experts}; {fitting} of {len(found)} fit"
+    return f"least time: the lower bound on {found[0].where}{experts}; {fitting} of {len(found)} fit"
 
 
 def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[TextLines]:

@@ -25,11 +25,30 @@ from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import kept_macs, kept_shares, weight_bytes
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import HeadSharing, Parallelism
 from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.ledger.units import FLOPS_PER_MAC
+from xfcost.parts.serving.cache_blocks import in_blocks, with_blocks
+from xfcost.parts.serving.offload import (
+    Blocks,
+    Split,
+    blocks_of_module,
+    blocks_of_spec,
+    host_link,
+    host_time,
+    peak_dtype,
+)
 from xfcost.parts.serving.parallel import Shares, heads_of, most_experts
-from xfcost.parts.serving.result import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, SharedReads, TimeBound
+from xfcost.parts.serving.result import (
+    ComputeBoundBatch,
+    MemoryNeed,
+    Offloaded,
+    OnDevices,
+    PhaseBound,
+    SharedReads,
+    TimeBound,
+)
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -37,7 +56,17 @@ from xfcost.spec.run import Run
 
 
 def memory_need(ledger: Ledger, available: int | None, shares: Shares | None = None) -> MemoryNeed:
-    """The bytes of a pass, a decode step or a generation; of one device where they share the model as given."""
+    """The bytes of a pass, a decode step or a generation; of one device where they share the model as given.
+
+    Of a ledger that is `in_blocks` with what the blocks of its cache take.
+    """
+    need = _exact_need(ledger, available, shares)
+    if ledger.metadata.cache_blocks is None:
+        return need
+    return msgspec.structs.replace(need, reserved_cache=_exact_need(with_blocks(ledger), None, shares).cache)
+
+
+def _exact_need(ledger: Ledger, available: int | None, shares: Shares | None) -> MemoryNeed:
     if shares is not None:
         return shares.need(ledger)
     return MemoryNeed(
@@ -77,6 +106,8 @@ class SizedRun(NamedTuple):
     """The positions that a spec states, beyond which its N may be."""
     heads: Callable[[], Mapping[str, HeadSharing]] = dict
     """Component of a row -> the heads of its layer, for tensor parallelism; of a module its sub-layer."""
+    blocks: Callable[[], Blocks] | None = None
+    """The blocks of a spec; None of a module, whose rows have their numbers."""
     shares: Shares | None = None
     """How the devices share the model, where that is given; `batch` is then that of a replica."""
 
@@ -97,7 +128,7 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
 
 def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
     """The most samples that fit; None where nothing grows with them, or no memory is known."""
-    each = (need.cache + need.alive) // sizes.batch  # as many times larger as the batch
+    each = (need.held_cache + need.alive) // sizes.batch  # as many times larger as the batch
     if need.available is None or not each:
         return None
     replicas = 1 if sizes.shares is None else sizes.shares.replicas
@@ -141,24 +172,24 @@ _MOST_RUNS: Final = 6
 def _largest_by_growth(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> tuple[int | None, bool]:
     """The same of a module: from N as far as its growth there goes, again from there, or back where that is too far."""
     tokens, most, available = sizes.tokens, sizes.positions or MOST_TOKENS, need.available or 0
+    blocks = ledger.metadata.cache_blocks
     fits: tuple[int, int] | None = None  # N and the bytes there
     exceeds: tuple[int, int] | None = None
     for _ in range(_MOST_RUNS):
         held = memory_need(ledger, available, sizes.shares)
-        matrices = 0 if ledger.metadata.attention == "fused" else held.attention // tokens  # statistics don't grow
-        growth = Fraction((ledger.cache.bytes_per_token * sizes.batch if ledger.cache else 0) + matrices)
-        if sizes.shares is not None and ledger.cache is not None:  # of one device
-            growth = (growth - matrices) * sizes.shares.cache_copies() / sizes.shares.devices + matrices
+        growth = _growth(held, ledger, sizes, tokens)
         if not growth:
             return None, False
-        if held.needed <= available:
-            fits = tokens, held.needed
+        tokens = tokens if blocks is None else blocks.rounded(tokens)  # a block has room for so many
+        if held.reserved <= available:
+            fits = tokens, held.reserved
         else:
-            exceeds = tokens, held.needed
+            exceeds = tokens, held.reserved
         if fits and exceeds:  # an encoder's keys may grow too
             growth = Fraction(exceeds[1] - fits[1], exceeds[0] - fits[0])
-        start, bytes_there = fits or (tokens, held.needed)
+        start, bytes_there = fits or (tokens, held.reserved)
         reached = start + math.floor((available - bytes_there) / growth)
+        reached -= 0 if blocks is None else reached % blocks.tokens
         if reached >= most:
             return (most, True) if sizes.positions else (None, False)
         if reached == start or reached < 2:  # noqa: PLR2004 - a decode step has a token before it
@@ -171,6 +202,18 @@ def _largest_by_growth(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> tup
         if ledger.metadata.grid_tokens != tokens:  # of given inputs no other N is known
             break
     return tokens, False
+
+
+def _growth(held: MemoryNeed, ledger: Ledger, sizes: SizedRun, tokens: int) -> Fraction:
+    """Bytes that a token more takes on one device, where its samples have so many `tokens`."""
+    matrices = 0 if ledger.metadata.attention == "fused" else held.attention // tokens  # statistics don't grow
+    added, blocks = ledger.cache.bytes_per_token if ledger.cache else 0, ledger.metadata.cache_blocks
+    if blocks is not None and blocks.whole and blocks.start_elements:  # windows take as much as other layers
+        added = blocks.start_elements * ledger.bytes_per_cached
+    cached = Fraction(added * sizes.batch)
+    if sizes.shares is not None:
+        cached = cached * sizes.shares.cache_copies() / sizes.shares.devices
+    return cached + matrices
 
 
 def largest_true(holds: Callable[[int], bool], start: int, most: int) -> int | None:
@@ -212,7 +255,10 @@ def sizes_of_spec(loaded: Loaded, run: Run, architecture: Architecture) -> Sized
     tokens: int = architecture.streams[-1].grid.tokens
     heads = partial(heads_of, architecture)
     stated = architecture.positions
-    return SizedRun(tokens, run.batch, counted, cost_lengths(architecture), stated_positions=stated, heads=heads)
+    return SizedRun(
+        tokens, run.batch, counted, cost_lengths(architecture), stated_positions=stated, heads=heads,
+        blocks=partial(blocks_of_spec, architecture),
+    )  # fmt: skip
 
 
 def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True) -> Ledger:
@@ -227,6 +273,9 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     on.peak(ledger.metadata.dtype)
     formats, counted = (ledger.metadata.weight_format, ledger.metadata.cache_format), sizes.ledger
     sizes = sizes._replace(ledger=cache(lambda *size: counted(*size).stored_as(*formats)))
+    ledger, sizes = with_cache_blocks(ledger, sizes, run)
+    if run.offload is not None:
+        return _offloaded(ledger, run, sizes, run.offload, limits=limits)
     samples, mine, notes = sizes.batch, ledger, _notes(ledger, on)
     if plan is not None and plan.expert > 1 and run.compared and most_experts(ledger) == 1:
         ledger = ledger.with_note(f"--expert-parallel {plan.expert} has no effect: it has no experts")
@@ -260,6 +309,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         phases=phases,
         notes=tuple(notes),
         parallelism=plan,
+        cache_blocks=run.cache_blocks if need.cache else None,
         exchange=None if sizes.shares is None else sizes.shares.exchange(mine),
         reads=_reads_of_sharing(ledger, mine, sizes, mode),
     )
@@ -273,6 +323,140 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         cache_bytes=ceil(sizes.shares.cache_read_bytes(ledger)),
     )
     return msgspec.structs.replace(ledger, step=step)
+
+
+def with_cache_blocks(ledger: Ledger, sizes: SizedRun, run: Run) -> tuple[Ledger, SizedRun]:
+    """The ledger and those at other sizes in the blocks of the run, where it has some.
+
+    Raises:
+        UsageError: as `in_blocks`.
+    """
+    if run.cache_blocks is None:
+        return ledger, sizes
+    at = sizes.ledger
+
+    @cache
+    def counted(*size: Any) -> Ledger:
+        return in_blocks(at(*size), run.cache_blocks, at)
+
+    return in_blocks(ledger, run.cache_blocks, at), sizes._replace(ledger=counted)
+
+
+def _offloaded(ledger: Ledger, run: Run, sizes: SizedRun, offload: Offload, *, limits: bool) -> Ledger:
+    """`ledger` with its run on the devices, the model's first blocks being on the host."""
+    on, mode, batch = run.on, run.mode, sizes.batch
+    if on is None:
+        return ledger
+    step, host = _last_step(ledger, run, sizes), DeviceGroup(device=offload.host)
+    split = Split(offload.layers, None if sizes.blocks is None else sizes.blocks(), sizes.ledger)
+    blocks = split.blocks or blocks_of_module(step)
+    if not 0 < offload.layers <= blocks.total:
+        raise UsageError(
+            f"--offload {offload.layers}: expected a number of blocks from 1 to {blocks.total:,}, those of "
+            f"{ledger.metadata.name}"
+        )
+    link, rate, assumed = host_link(on.device)
+    # activations and matrices are alive on either side, while it computes
+    alive = {"attention": ledger.attention_memory()["peak"], "activations": ledger.activations}
+
+    def needs(split: Split) -> tuple[MemoryNeed, MemoryNeed]:
+        """Of the devices, and of the host."""
+        mine, other = (
+            memory_need(split.part(step, host=at_host), group.memory_bytes)
+            for at_host, group in ((False, on), (True, host))
+        )
+        return msgspec.structs.replace(mine, **alive), msgspec.structs.replace(other, **alive)
+
+    need, of_host = needs(split)
+    if mode == "decode" and limits:
+        need, of_host = (
+            with_largest(one, split.part(ledger, host=at_host), sizes._replace(ledger=_parts_of(split, host=at_host)))
+            for one, at_host in ((need, False), (of_host, True))
+        )
+        need = need.within(of_host)
+    if limits and (need.fits is False or of_host.fits is False):
+        remedies = _other_split(split, blocks.total, needs)
+        need = msgspec.structs.replace(need, remedies=remedies)
+
+    def bound(tokens: int, mode: Mode, whole: Ledger | None = None) -> TimeBound:
+        whole = sizes.ledger(tokens, mode, batch) if whole is None else whole
+        of_blocks = host_time(split.part(whole, host=True), whole, offload.host, rate)
+        return msgspec.structs.replace(step_bound(split.part(whole, host=False), on), host=of_blocks)
+
+    phases = tuple(_phases_on_host(sizes, run.new_tokens, bound)) if mode == "generate" else ()
+    found = OnDevices(
+        on=on,
+        dtype=ledger.metadata.dtype,
+        mfu=run.mfu,
+        mbu=run.mbu,
+        time=_whole_time(phases) if phases else bound(sizes.tokens, mode, ledger),
+        memory=need,
+        outputs=batch * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
+        phases=phases,
+        offloaded=Offloaded(
+            offload=offload,
+            blocks=blocks.total,
+            memory=of_host,
+            link=link,
+            link_assumed=assumed,
+            peak_dtype=peak_dtype(offload.host, ledger.metadata.dtype),
+        ),
+        cache_blocks=run.cache_blocks if need.cache or of_host.cache else None,
+    )
+    return msgspec.structs.replace(ledger, on=found)
+
+
+def _last_step(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
+    """The decode step that holds most, in modes with a cache; else the pass itself."""
+    if run.mode not in ("prefill", "generate"):
+        return ledger
+    with suppress(SpecError, UsageError):  # no decode step, and so no cache
+        return sizes.ledger(sizes.tokens + run.new_tokens - 1, "decode", sizes.batch)
+    return sizes.ledger(sizes.tokens, "prefill", sizes.batch)
+
+
+def _parts_of(split: Split, *, host: bool) -> Callable[[int, Mode, int], Ledger]:
+    """The part of a side, at other sizes."""
+    return cache(lambda *size: split.part(split.at(*size), host=host))
+
+
+def _other_split(
+    split: Split, blocks: int, needs: Callable[[Split], tuple[MemoryNeed, MemoryNeed]]
+) -> tuple[str, ...]:  # fmt: skip
+    """`--offload 12`, the fewest blocks on the host with which both sides hold theirs; nothing where none do."""
+    for layers in range(blocks + 1):
+        if all(one.fits is not False for one in needs(split._replace(layers=layers))):
+            return (f"--offload {layers}",) if layers else ("no --offload",)
+    return ()
+
+
+def _phases_on_host(
+    sizes: SizedRun, new_tokens: int, bound: Callable[[int, Mode], TimeBound]
+) -> Iterator[PhaseBound]:  # fmt: skip
+    """As `_phases`: the prefill, and the steps behind it, each with the host's part."""
+    prompt = sizes.tokens
+    yield PhaseBound(name="prefill", time=bound(prompt, "prefill"))
+    if new_tokens == 1:
+        return
+
+    def costs(tokens: int) -> Costs:
+        one = bound(tokens, "decode")
+        hosted = (0, 0) if one.host is None else (one.host.flops, one.host.bytes)
+        return (one.flops, one.quantised_flops, one.bytes, *hosted)
+
+    last = prompt + new_tokens - 1
+    flops, quantised, moved, host_flops, host_bytes = sum_over_sizes(costs, prompt + 1, last, set(sizes.lengths))
+    step = bound(last, "decode")
+    host = step.host and msgspec.structs.replace(step.host.times(new_tokens - 1), flops=host_flops, bytes=host_bytes)
+    found = {"flops": flops, "quantised_flops": quantised, "bytes": moved, "host": host}
+    yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **found))
+
+
+def _whole_time(phases: Sequence[PhaseBound]) -> TimeBound:
+    """Of all phases, the host's part too."""
+    whole, hosts = _all_phases(phases), [one.time.host for one in phases if one.time.host is not None]
+    sums = {name: sum(getattr(one, name) for one in hosts) for name in ("flops", "bytes", "moved_bytes")}
+    return msgspec.structs.replace(whole, host=msgspec.structs.replace(hosts[0], **sums))
 
 
 def _of_replica(ledger: Ledger, sizes: SizedRun, mode: Mode) -> Ledger:
@@ -309,7 +493,7 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
     on, given, memory = run.on, run.parallelism or Parallelism(), need.available
     if on is None or memory is None:
         return None
-    takes = ceil_div(need.needed, memory // on.count)
+    takes = ceil_div(need.reserved, memory // on.count)
     try:
         heads = sizes.heads()
     except UsageError:
@@ -319,9 +503,9 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
     for tensor in (degree for degree in range(given.tensor, most + 1) if most % degree == 0):
         plan = msgspec.structs.replace(given, tensor=tensor)
         one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads, run.batch)
-        held = one.need(ledger)
+        held = memory_need(ledger, one.on.device.memory_bytes, one)
         alive = max(held.alive, ledger.activations or 0)  # a device that shares samples may hold all of theirs
-        each = ceil_div(held.cache + alive, sizes.batch)
+        each = ceil_div(held.held_cache + alive, sizes.batch)
         samples = ((held.available or 0) - held.weights) // each if each else run.batch
         if samples > 0:
             replicas = max(ceil_div(run.batch, samples), ceil_div(on.count if run.parallelism else 1, one.devices))

@@ -101,6 +101,10 @@ class DeviceChoice(msgspec.Struct, frozen=True, kw_only=True):
         record: dict[str, Any] = {"device": self.asked.device.name, "count": self.asked.count}
         record |= {"fits": self.fits, "takes": self.takes, "memory_kind": self.asked.device.memory_kind}
         record |= {name: None if found is None else figure(found) for name, figure in figures.items()}
+        if self.asked.device.memory_share is not None:
+            record |= {"memory_share": self.asked.device.memory_share}
+        if found is not None and found.memory.reserved_cache is not None:
+            record |= {"reserved_bytes": found.memory.reserved}
         record |= {"outputs_per_second": self.outputs_per_second, "outputs_per_price": self.outputs_per_price}
         if rate is not None:
             record |= {"tokens_per_user": rate.tokens_per_user, "largest_batch": rate.batch, "limit": rate.limit}

@@ -122,6 +122,8 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
     )
     if any(choice.asked.device.memory_kind != "usable" for choice in choices):
         yield "*: memory size on the label; others: memory that the driver reports, before any context"
+    if (share := choices[0].asked.device.memory_share) is not None:
+        yield f"memory: {100 * share:.3g} % of each device's, which the run may use"
     for basis in dict.fromkeys(rate_basis(found, ledger) for found in known):
         yield f"{_outputs(ledger)}/s: {basis}" + ("" if rated is None else ", of the largest batch")
     if rated is not None:

@@ -22,6 +22,7 @@ from xfcost.parts.serving.bounds import (
     memory_need,
     on_devices,
     step_bound,
+    with_cache_blocks,
 )
 from xfcost.parts.serving.choices import BatchAtRate, DeviceChoice, ThroughputCurve, ThroughputPoint
 from xfcost.spec.run import Run
@@ -35,6 +36,7 @@ def with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
     """
     if not run.choices and run.tokens_per_user is None:
         return ledger
+    ledger, sizes = with_cache_blocks(ledger, sizes, run)
     of_batch: Callable[[int], Ledger] | None = None
     if run.tokens_per_user is not None:
         try:
@@ -53,7 +55,7 @@ def _choice(
     ledger: Ledger, run: Run, sizes: SizedRun, group: DeviceGroup, of_batch: Callable[[int], Ledger] | None
 ) -> DeviceChoice:
     memory = group.device.memory_bytes
-    takes = None if memory is None else max(1, math.ceil(memory_need(ledger, memory).needed / memory))
+    takes = None if memory is None else max(1, math.ceil(memory_need(ledger, memory).reserved / memory))
     on = msgspec.structs.replace(group, count=max(group.count, takes or 0)) if run.choices else group
     try:
         found = on_devices(ledger, run._replace(on=on), sizes, limits=False).on

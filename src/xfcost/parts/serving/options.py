@@ -9,6 +9,8 @@ from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
 
+# The host of `--offload` where none is given: a desktop with two channels of DDR5.
+USUAL_HOST: Final = "ryzen-9950x"
 _DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
 On = Annotated[
     str | None,
@@ -55,6 +57,50 @@ class DeviceOptions(TypedDict, total=False):
             "Quantise keys and values. Default: as the checkpoint is published.",
             (*CACHE_FORMATS, UNQUANTISED),
             flag="--cache-dtype",
+        ),
+    ]
+    memory_share: Annotated[
+        Real,
+        Option(
+            "With --on: share of each device's memory that the run may use (90%).",
+            "SHARE",
+            read.share("of each device's memory", "0.9", "90%"),
+        ),
+    ]
+    cache_blocks: Annotated[
+        Whole,
+        Option(
+            "With --on: tokens per block of the cache: 16, or 16,whole (windows too).",
+            "TOKENS",
+            read.cache_blocks,
+            python="Every sequence takes whole blocks; `whole`: layers with windows take those of the full context, as "
+            "engines do for hybrid models.",
+        ),
+    ]
+    offload: Annotated[
+        Whole,
+        Option(
+            "With --on: number of first blocks on the host (-ngl: those on the GPU).",
+            "INT",
+            read.integer(MOST_DEVICES, "8", prefixed=False, what="a number of blocks,"),
+            python="Their weights and caches lie in its memory, and its processor computes them: the inverse of "
+            "llama.cpp's -ngl.",
+        ),
+    ]
+    host: Annotated[
+        str | None,
+        Option(
+            f"With --offload: the host's processor (default: {USUAL_HOST}).",
+            "DEVICE",
+            python="Or a `Device`.",
+        ),
+    ]
+    host_memory: Annotated[
+        Whole,
+        Option(
+            "With --offload: the host's memory (64GiB).",
+            "BYTES",
+            read.host_memory,
         ),
     ]
     tensor_parallel: Annotated[

@@ -384,6 +384,11 @@ def _ends_of_sub_layers(ledger: Ledger) -> dict[str, _End]:
     }
 
 
+def boundary_elements(ledger: Ledger) -> int:
+    """Elements of the activations that one block hands to the next, of all samples: of the first block."""
+    return next((one.width * one.tokens for one in _ends_of_sub_layers(ledger).values()), 0)
+
+
 def _tokens(rows: list[Operation]) -> int:
     """Tokens of all samples that a sub-layer computes: the fewest of its maps', of experts without the copies."""
     maps = [(row, sum(one.inputs * one.outputs for one in row.weight_matrices)) for row in rows]

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.offload import HostTime, Offload
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.roofs import Bound
-from xfcost.ledger.units import HOUR, size
+from xfcost.ledger.units import HOUR, number_of, size
 
 
 class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,8 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that each device receives from others that share the model, and as expected for experts elsewhere."""
     link_seconds: float = 0.0
     """How long that takes at the full rate of the link; 0 where it is not known, or nothing is shared."""
+    host: HostTime | None = None
+    """The time of the blocks that stay on the host, which comes on top."""
     experts_seconds: float = 0.0
     """In which one device reads its expected experts, layer after layer: a router chooses when its layer begins."""
 
@@ -58,17 +62,29 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def seconds(self) -> float:
         """No run takes less."""
-        return max(self.compute_seconds, self.memory_seconds, self.link_seconds)
+        return self.seconds_at(None, None)
+
+    @property
+    def on_devices(self) -> float:
+        """The devices' own part of it."""
+        return self._devices_at(None, None)
 
     @property
     def bound(self) -> Bound:
-        """What it waits for."""
+        """What it waits for; with blocks on the host, of the side that takes longer."""
+        if self.host is not None and self.host.seconds > self.on_devices:
+            return self.host.bound
         if self.link_seconds > max(self.compute_seconds, self.memory_seconds):
             return "link-bound"
         return "memory-bound" if self.memory_seconds > self.compute_seconds else "compute-bound"
 
     def seconds_at(self, mfu: float | None, mbu: float | None) -> float:
-        """At shares of the peak and of the bandwidth; None is all of it."""
+        """At shares of the peak and of the bandwidth, the host's too; None is all of it."""
+        own = self._devices_at(mfu, mbu)
+        return own if self.host is None else own + self.host.seconds_at(mfu, mbu) + self.host.moved_seconds
+
+    def _devices_at(self, mfu: float | None, mbu: float | None) -> float:
+        """The devices' own part."""
         rolled = max(self.compute_seconds / (mfu or 1), self.memory_seconds / (mbu or 1))
         if mfu is None and mbu is None:
             return max(rolled, self.link_seconds)
@@ -85,6 +101,10 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
         bound: Bound = "memory-bound" if memory > compute else "compute-bound"
         share = mbu if bound == "memory-bound" else mfu
         seconds = max(compute, memory) + self.link_seconds
+        if self.host is not None:
+            if (mbu if self.host.waits_for_memory(mfu, mbu) else mfu) is None:
+                return None
+            seconds += self.host.seconds_at(mfu, mbu) + self.host.moved_seconds
         return None if share is None else TimeEstimate(seconds=seconds, bound=bound, share=share)
 
 
@@ -117,6 +137,8 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     stored counts, and of devices that divide the model as given."""
     available: int | None
     """Of all devices together; None where no figure is known."""
+    reserved_cache: int | None = None
+    """What whole blocks of the cache take, with `--cache-blocks`; None: no more than the cache."""
     of_each: bool = False
     """Is it of the device that needs most, and not of all together? So it is where they share the model as given."""
     largest_batch: int | None = None
@@ -136,6 +158,16 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
         return self.weights + self.cache + self.alive
 
     @property
+    def held_cache(self) -> int:
+        """The cache, in whole blocks where it has some."""
+        return self.cache if self.reserved_cache is None else self.reserved_cache
+
+    @property
+    def reserved(self) -> int:
+        """All parts, the cache in whole blocks."""
+        return self.weights + self.held_cache + self.alive
+
+    @property
     def alive(self) -> int:
         """Activations, or attention matrices where these alone are known."""
         return self.attention if self.activations is None else self.activations
@@ -143,12 +175,37 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spare(self) -> int | None:
         """Bytes that are left; negative where it doesn't fit."""
-        return None if self.available is None else self.available - self.needed
+        return None if self.available is None else self.available - self.reserved
 
     @property
     def fits(self) -> bool | None:
         """Does it fit?"""
         return None if self.spare is None else self.spare >= 0
+
+    def within(self, other: MemoryNeed) -> MemoryNeed:
+        """This one with the largest batch and N that fit both; `other` is of what it shares the run with."""
+        batches = [one for one in (self.largest_batch, other.largest_batch) if one is not None]
+        tokens = [one for one in (self, other) if one.largest_tokens is not None]
+        least = min(tokens, key=lambda one: one.largest_tokens or 0, default=self)
+        names = ("largest_tokens", "positions", "fewer_positions")
+        limits = {name: getattr(least, name) for name in names}
+        return msgspec.structs.replace(self, largest_batch=min(batches, default=None), **limits)
+
+
+class Offloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A run some of whose blocks stay on the host."""
+
+    offload: Offload
+    blocks: int
+    """Of the whole model."""
+    memory: MemoryNeed
+    """What the host holds."""
+    link: str
+    """What joins the host and the device."""
+    link_assumed: bool
+    """Is it not the device's own?"""
+    peak_dtype: str
+    """The dtype of the host's peak: the run's, or else float32."""
 
 
 class ComputeBoundBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,18 +259,38 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """How the devices share the model, where that is given; None: perfectly."""
     exchange: Exchange | None = None
     """What they exchange, of the last pass or step."""
+    offloaded: Offloaded | None = None
+    """What stays on the host."""
+    cache_blocks: CacheBlocks | None = None
+    """In which memory for the cache is reserved, where they are given."""
     reads: Mapping[str, SharedReads] = {}
-    """With it, path of a row -> what they read of it."""
+    """With `parallelism`, path of a row -> what they read of it."""
 
     @property
     def no_time(self) -> str | None:
         """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB`; None where it may."""
-        return why_no_time(self.memory.spare, self.memory.available, self.memory_words)
+        own = why_no_time(self.memory.spare, self.memory.available, self.memory_words)
+        if own is not None or self.offloaded is None:
+            return own
+        host = self.offloaded.memory
+        return why_no_time(host.spare, host.available, " of the host")
+
+    @property
+    def where(self) -> str:
+        """`NVIDIA L4`; `NVIDIA L4, the first 8 blocks on AMD Ryzen 9 9950X, …`."""
+        if self.offloaded is None:
+            return self.on.title
+        offload = self.offloaded.offload
+        return f"{self.on.title}, the first {number_of(offload.layers, 'block')} on {offload.host.title}"
 
     @property
     def memory_words(self) -> str:
         """What the memory of the devices is a figure of: ` (nominal) of each`."""
-        kind = "" if self.on.device.memory_kind == "usable" else f" ({self.on.device.memory_kind})"
+        device = self.on.device
+        kind = "" if device.memory_kind == "usable" else f" ({device.memory_kind})"
+        if device.memory_share is not None:
+            whole = "the memory" if device.memory_kind == "usable" else f"the {device.memory_kind} memory"
+            kind = f" ({100 * device.memory_share:.3g} % of {whole})"
         return kind + (" of each" if self.memory.of_each else "")
 
     @property
@@ -246,6 +323,8 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
             "memory" if part.memory_seconds / (self.mbu or 1) > part.compute_seconds / (self.mfu or 1) else "compute"
             for part in self.parts
         }
+        hosts = (part.host for part in self.parts if part.host is not None)
+        bounding |= {"memory" if one.waits_for_memory(self.mfu, self.mbu) else "compute" for one in hosts}
         lacking = (("--mfu", self.mfu, "compute"), ("--mbu", self.mbu, "memory"))
         return tuple(option for option, share, bound in lacking if share is None and bound in bounding)
 
@@ -284,9 +363,53 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
             "mbu": self.mbu,
             "estimated_seconds": self.estimate,
             **self._sharing(),
-            "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
+            **self._offload(),
+            "memory": self._memory() | fit,
             "compute_bound_batch": None if closing is None else closing.batch,
             "notes": [*self.notes, *device.notes],
+        }
+
+    def _memory(self) -> dict[str, Any]:
+        """The key `memory` of `on`: what is needed, and with `--cache-blocks` what is reserved beside it."""
+        parts: dict[str, Any] = msgspec.to_builtins(self.memory)
+        if self.memory.reserved_cache is None:
+            del parts["reserved_cache"]
+        else:
+            blocks = self.cache_blocks
+            given = None if blocks is None else blocks.to_object()
+            parts |= {"reserved": self.memory.reserved, "cache_blocks": given}
+        share = self.on.device.memory_share
+        return parts | ({} if share is None else {"share": share}) | {"kind": self.on.device.memory_kind}
+
+    def _offload(self) -> dict[str, Any]:
+        """The key `offload`, with blocks that stay on the host: its part of the run; {} without."""
+        if self.offloaded is None:
+            return {}
+        hosted, need = self.offloaded, self.offloaded.memory
+        times = [part.host for part in self.parts if part.host is not None]
+        sums = {name: sum(getattr(one, name) for one in times) for name in ("flops", "bytes", "moved_bytes")}
+        seconds = {
+            "seconds": sum(one.seconds for one in times),
+            "moved_seconds": sum(one.moved_seconds for one in times),
+            "device_seconds": sum(part.on_devices for part in self.parts),
+        }
+        parts = {name: getattr(need, name) for name in ("weights", "cache", "attention", "activations", "available")}
+        if need.reserved_cache is not None:
+            parts |= {"reserved_cache": need.reserved_cache, "reserved": need.reserved}
+        return {
+            "offload": {
+                "layers": hosted.offload.layers,
+                "blocks": hosted.blocks,
+                "host": hosted.offload.host.name,
+                "assumed": hosted.offload.assumed,
+                "peak_dtype": hosted.peak_dtype,
+                "bytes_per_second": hosted.offload.host.bytes_per_second,
+                "link": hosted.link,
+                "link_assumed": hosted.link_assumed,
+                **sums,
+                **{name: value if self.no_time is None else None for name, value in seconds.items()},
+                "memory": parts | {"needed": need.needed, "spare": need.spare, "fits": need.fits},
+            }
         }
 
     def _sharing(self) -> dict[str, Any]:

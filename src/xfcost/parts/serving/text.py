@@ -14,7 +14,7 @@ from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.quantization import CACHE_FORMATS
 from xfcost.ledger.roofs import Bound
-from xfcost.parts.serving.result import ComputeBoundBatch, MemoryNeed, OnDevices, output_word
+from xfcost.parts.serving.result import ComputeBoundBatch, MemoryNeed, Offloaded, OnDevices, output_word
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
 EXPECTED: Final = "with the expected experts"
@@ -171,7 +171,7 @@ def fit_words(found: OnDevices) -> str:
     """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB`."""
     need = found.memory
     if need.spare is None or need.available is None:
-        return f"takes {units.size(need.needed)}; its memory is not known"
+        return f"takes {units.size(need.reserved)}; its memory is not known"
     whole = f"{units.size(need.available)}{found.memory_words}"
     return found.no_time or f"fits, {units.size(need.spare)} of {whole} to spare"
 
@@ -182,7 +182,7 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
     None of a run that does not fit. Why there is no estimate is left out where the time is predicted.
     """
     found = ledger.on
-    if found is None or found.memory.fits is False:
+    if found is None or found.no_time is not None:
         return
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
@@ -266,12 +266,14 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
     if found is None:
         return
     yield memory_text(ledger, found.memory)
+    if found.offloaded is not None:
+        yield line(_hosted(ledger, found.offloaded), head="on the host: ")
     if found.parallelism is not None and found.exchange is not None:
         yield line(_sharing(found.parallelism, found.on), head="shared: ")
         yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield line(reaches)
-    if found.memory.fits is not False:
+    if found.no_time is None:
         yield from _time_bases(found, ledger)
     for note in (*found.notes, *found.on.device.notes):
         yield line(note, "dim")
@@ -279,6 +281,8 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
     """When a step is compute-bound, the price of the devices, and what the bound counts and leaves out."""
+    if found.offloaded is not None:
+        yield line(_sides(found, found.offloaded), head="one after the other: ")
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
         yield line(_closing(found.compute_bound_batch, expected))
@@ -289,12 +293,26 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
 
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
     """`memory: weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
-    alive = "attention matrices" if need.activations is None else "activations"
-    parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, alive: need.alive}
-    words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
+    words = _memory_parts(ledger, need)
     each = " on the device that needs most" if need.of_each else ""
     others = "; without other activations" if need.activations is None else ""
     return line(f"{words}{each}{others}", head="memory: ")
+
+
+def _memory_parts(ledger: Ledger, need: MemoryNeed) -> str:
+    """`weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
+    alive = "attention matrices" if need.activations is None else "activations"
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.held_cache, alive: need.alive}
+    exact = {cache_name(ledger.cache): _reserved(ledger, need)}
+    return " + ".join(f"{name} {units.size(size)}{exact.get(name, '')}" for name, size in parts.items() if size)
+
+
+def _reserved(ledger: Ledger, need: MemoryNeed) -> str:
+    """` in blocks of 16 tokens (6.094 GiB needed)`, where memory for the cache is reserved in blocks."""
+    blocks = ledger.metadata.cache_blocks
+    if need.reserved_cache is None or blocks is None:
+        return ""
+    return f" {blocks.words} ({units.size(need.cache)} needed)"
 
 
 def _sharing(plan: Parallelism, on: DeviceGroup) -> str:
@@ -370,7 +388,8 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     each = 1 if found.parallelism is None else found.on.count
     cached = None if ledger.generation is None else ledger.generation.with_cache
     macs = ledger.total("macs") if cached is None else cached.macs
-    kept = " of pairs that the masks keep" if found.time.flops < 2 * (macs or 0) else ""
+    fewer = found.offloaded is None and found.time.flops < 2 * (macs or 0)
+    kept = " of pairs that the masks keep" if fewer else ""
     rate = f"{units.count(device.peak(dtype))}FLOP/s {dtype}"
     products = f"{units.count(found.time.flops / each)}FLOPs of products{kept} at {rate}"
     if (faster := found.time.quantised_peak) is not None:
@@ -380,7 +399,45 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     return (
         f"{'bound' if found.estimate is None else 'bound and estimate'}: {products}; "
         f"{units.size(round(found.time.bytes / each))}, weights{cache.get(mode, ' once')}, at "
-        f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
+        f"{units.count(device.bytes_per_second)}B/s{measured}{shared}{_host_rates(found)}"
+    )
+
+
+def _host_rates(found: OnDevices) -> str:
+    """`; on the host 1.2 GFLOPs at 5.84 TFLOP/s float32, 61.2 GiB at 89.6 GB/s`."""
+    hosts, hosted = [part.host for part in found.parts if part.host is not None], found.offloaded
+    if hosted is None or not hosts:
+        return ""
+    flops, moved = sum(one.flops for one in hosts), sum(one.bytes for one in hosts)
+    return (
+        f"; on the host {units.count(flops)}FLOPs at {units.count(hosts[0].peak)}FLOP/s {hosted.peak_dtype}, "
+        f"{units.size(moved)} at {units.count(hosts[0].bandwidth)}B/s"
+    )
+
+
+def _hosted(ledger: Ledger, hosted: Offloaded) -> str:
+    """`the first 40 of 80 blocks (AMD Ryzen 9 9950X; --host names another): weights 64 GiB + …; fits, …`."""
+    host, need = hosted.offload.host, hosted.memory
+    named = f"{host.title}{', assumed: --host names another' if hosted.offload.assumed else ''}"
+    if need.spare is None or need.available is None:
+        room = "its memory is not known: --host-memory states it"
+    elif need.spare < 0:
+        room = f"{units.size(-need.spare)} too much for {units.size(need.available)}"
+    else:
+        room = f"fits, {units.size(need.spare)} of {units.size(need.available)} to spare"
+    parts = _memory_parts(ledger, need)
+    return f"the first {hosted.offload.layers:,} of {hosted.blocks:,} blocks ({named}): {parts}; {room}"
+
+
+def _sides(found: OnDevices, hosted: Offloaded) -> str:
+    """`12 ms on the devices, 824 ms on the host, 1 µs of activations over PCIe 4.0 x16`."""
+    hosts = [part.host for part in found.parts if part.host is not None]
+    own = sum(part.on_devices for part in found.parts)
+    on_host, moved = (sum(values) for values in zip(*((one.seconds, one.moved_seconds) for one in hosts), strict=True))
+    link = f"{hosted.link}{' (assumed)' if hosted.link_assumed else ''}"
+    return (
+        f"{units.seconds(own)} on {found.on.device.name}, {units.seconds(on_host)} on {hosted.offload.host.name}, "
+        f"{units.seconds(moved)} of activations over {link}"
     )
 
 

@@ -44,7 +44,7 @@ LeftOut = Annotated[
 
 @shared.options(
     SearchOptions, SchedulerOption, BudgetOptions, SizeOptions, BatchOptions, "dtype", "attention", "mode", "weights",
-    "on", SettingsOption, *shared.DRAWING,
+    "on", "memory_share", "cache_blocks", SettingsOption, *shared.DRAWING,
     mode="forward, prefill or decode.",
     on="Keep only models that fit on this device (h100-sxm, or h100-sxmx8), and compute a lower bound of their time.",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from xfcost.counting.forward import count, part_rows
 from xfcost.ledger.budgets import Budget, InferenceMemory, inference_memory
+from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import ONE_PASS, Mode
@@ -15,6 +16,7 @@ from xfcost.ledger.least_work import expected_weights, kept_keys, kept_macs, kep
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT, FLOPS_PER_MAC
 from xfcost.parts.serving.bounds import cache_bytes
+from xfcost.parts.serving.cache_blocks import in_blocks, with_blocks
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -43,6 +45,8 @@ class Costs(NamedTuple):
     """The same of int8."""
     weights_read: int = 0
     """Bytes of the weights that the pass reads, each once."""
+    rounding: int = 0
+    """Bytes that whole blocks of the cache take beyond it, with `--cache-blocks`."""
 
 
 def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
@@ -88,13 +92,15 @@ def _part_costs(labelled: LabelledPart, mode: Mode, batch: int, dtype: str) -> C
     )  # fmt: skip
 
 
-def architecture_costs(architecture: Architecture) -> Costs:
+def architecture_costs(architecture: Architecture, blocks: CacheBlocks | None = None) -> Costs:
     """The costs of a model, with the tables that its parts share.
 
-    What a format of weights quantises depends on the whole model, whose rows are then counted.
+    What a format of weights quantises depends on the whole model, and so do the `blocks` that a cache takes; its rows
+    are then counted.
     """
-    if architecture.weight_format is not None:
-        return ledger_costs(count(architecture, orders=False))
+    if architecture.weight_format is not None or blocks is not None:
+        ledger = count(architecture, orders=False)
+        return ledger_costs(ledger if architecture.mode == "prefill" else in_blocks(ledger, blocks, _no_other))
     dtype, sums, attention = architecture.dtype, list(Costs()), 0
     for labelled in architecture.parts():
         alone = LabelledPart(labelled.part._replace(path=""), "", "", idle=labelled.idle)  # as others in other places
@@ -107,10 +113,15 @@ def architecture_costs(architecture: Architecture) -> Costs:
     return costs._replace(params=costs.params + shared, weights=held, attention=attention)
 
 
+def _no_other(tokens: int, mode: Mode, batch: int) -> Ledger:
+    """Never: the rows of a spec's decode step have its windows."""
+    raise TypeError(f"a {mode} of {batch} x {tokens}")
+
+
 def figures_of(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> dict[str, Any]:
     """Every quantity of a pass, by its name in `result.QUANTITIES`; seconds, the lower bound, only on devices."""
     memory = InferenceMemory(costs.weights, costs.attention, costs.cache)
-    found = {"params": costs.params, "macs": costs.macs, "flops": costs.flops, "memory": memory.total}
+    found = {"params": costs.params, "macs": costs.macs, "flops": costs.flops, "memory": memory.total + costs.rounding}
     found |= {"weight_bytes": memory.weights, "attention_bytes": memory.attention, "cache_bytes": memory.cache}
     return found if on is None else found | {"seconds": _least_seconds(costs, on, on.peak(dtype))}
 
@@ -132,14 +143,15 @@ def model_costs(loaded: Loaded, run: Run) -> Costs:
     Raises:
         XfcostError: the spec can't be run so.
     """
-    costs = architecture_costs(place(loaded, run))
+    costs = architecture_costs(place(loaded, run), run.cache_blocks)
     if run.mode != "prefill":
         return costs
     step = run._replace(mode="decode")
     try:
-        return costs._replace(cache=architecture_costs(place(loaded, step)).cache)
+        cached = architecture_costs(place(loaded, step), run.cache_blocks)
     except SpecError:  # no decode step, and so no cache
         return costs
+    return costs._replace(cache=cached.cache, rounding=cached.rounding)
 
 
 def ledger_costs(ledger: Ledger) -> Costs:
@@ -162,4 +174,5 @@ def ledger_costs(ledger: Ledger) -> Costs:
         float8_macs=kept.get("float8", 0),
         int8_macs=kept.get("int8", 0),
         weights_read=weight_bytes(ledger),
+        rounding=cache_bytes(with_blocks(ledger)) - cache_bytes(ledger),
     )

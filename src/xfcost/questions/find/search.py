@@ -15,6 +15,7 @@ from xfcost.counting.system import System
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.quantization import WeightFormat
+from xfcost.parts.serving.cache_blocks import in_blocks
 from xfcost.questions.find.costs import Costs, check_asked, figures_of, ledger_costs, model_costs
 from xfcost.questions.find.result import (
     FindResult,
@@ -299,6 +300,7 @@ def _counted(system: System, run: Run, dtype: str) -> CountedSystem:
     if (own := ledger.metadata.dtype) != dtype:
         raise UsageError(f"it is counted in {own}; give --dtype {own}")
     more_work = ledger.reads_all_experts or system.remakes_keys
+    ledger = in_blocks(ledger, run.cache_blocks, lambda tokens, *_: system.ledger(run._replace(tokens=(tokens,))))
     return CountedSystem(ledger_costs(ledger), ledger.metadata.weight_format, more_work)
 
 

@@ -223,6 +223,10 @@ def time_notes(found: FindResult) -> list[str]:
     if found.more_work:
         names = ", ".join(printable(name, 80) for name in found.more_work)
         bound += f" (a server of {names} can: its class in transformers is counted, which does more)"
+    if (share := on.device.memory_share) is not None:
+        bound += f"; runs may use {100 * share:.3g} % of its memory"
+    if found.run.cache_blocks is not None and found.run.mode in CACHED:
+        bound += f"; the memory for the cache is reserved {found.run.cache_blocks.words}"
     unknown = [f"the memory of {on.name} is not known, so models are not excluded by memory"]
     return [bound, *(unknown if on.memory_bytes is None else [])]
 
@@ -235,6 +239,9 @@ def _object(found: FindResult) -> dict[str, Any]:
     asked |= {name: getattr(run, name) for name in ("batch", "dtype", "attention", "mode")}
     asked |= {"batch": None} if "batch" in found.keys else {}
     asked |= {"on": run.on.name} if run.on is not None else {}
+    if run.on is not None and run.on.device.memory_share is not None:
+        asked |= {"memory_share": run.on.device.memory_share}
+    asked |= {} if run.cache_blocks is None else {"cache_blocks": run.cache_blocks.to_object()}
     asked |= {"weights": {name: one.name for name, one in found.weights.items()}} if found.weights else {}
     asked |= {"budgets": {budget.quantity: budget.limit for budget in question.budgets}}
     asked |= {"sort": question.sort, "descending": question.descending, "front": list(question.front)}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from xfcost.api.axes import axis_of, marked
-from xfcost.api.options import EVERY, PlotOptions, Progress, takes
-from xfcost.api.runs import make_run, run_options, timing_plan
+from xfcost.api.options import EVERY, PlotOptions, Progress, flag_of, read_option, takes
+from xfcost.api.runs import make_run, refuse, run_options, timing_plan
 from xfcost.api.systems import first_sizes, mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
 from xfcost.comparing.comparison import distinct
 from xfcost.comparing.sweep import (
@@ -118,6 +118,7 @@ def plot(
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
     N, size, mark = (one if one is None else str(one) for one in (N, size, mark))
     given = {name: EVERY[name].default for name in PlotOptions.__annotations__} | dict(options)
+    refuse("plot", given)
     say: Progress = given["progress"] or (lambda text: None)
     target = None if output is None else Path(output)
     form = "" if target is None else ending_of(target, (*FIGURES, ".csv"))
@@ -142,6 +143,12 @@ def _scaling(
         if given[share] is not None:
             raise UsageError(
                 f"--{share} with --metric {metric}: no estimate is drawn; only --metric throughput has one"
+            )
+    for name in ("memory_share", "cache_blocks"):
+        if given[name] is not None:
+            raise UsageError(
+                f"{flag_of(name)} with --metric {metric}: what fits is no part of it; only --metric throughput ends "
+                "where memory does"
             )
     metric = _metric_on(metric, given["on"], device, predict=predict)
     _check_metric(metric, device, given["attention"], predict=predict)
@@ -364,7 +371,8 @@ def _throughput(specs: Sequence[Any], tokens: str | None, given: Mapping[str, An
             f"--N {tokens} with --metric throughput: a line has all batches; expected one N, as in --N 32k"
         )
     timing_plan(None, given)
-    devices = read_several(given["on"])
+    share = read_option("memory_share", given["memory_share"])
+    devices = tuple(one.with_memory_share(share) for one in read_several(given["on"]))
     options = dict(given) | {"mode": "decode"}
     run = make_run(**run_options(options) | {"N": tokens, "on": devices[0]})
     systems = open_systems(specs, options | {"on": devices}, say, counted=True)

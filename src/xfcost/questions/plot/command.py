@@ -48,13 +48,15 @@ Picture = Annotated[
 
 
 @shared.options(
-    BatchOptions, "dtype", "attention", "mode", "on", "mfu", "mbu", SettingsOption, InputOptions, "strict",
-    DeviceOption, PredictOption, TimingOptions, "lane", "force",
+    BatchOptions, "dtype", "attention", "mode", "on", "mfu", "mbu", "memory_share", "cache_blocks", SettingsOption,
+    InputOptions, "strict", DeviceOption, PredictOption, TimingOptions, "lane", "force",
     mode=("What is run; decode is one token with a KV cache.", ("forward", "decode")),
     on="With --metric time: plot the lower bound of the time on these devices (h100-sxmx8); --metric throughput "
     "takes several, h100-sxmx8,l40sx16. `xfcost devices` lists names.",
     mfu="With --metric throughput: share of the peak reached (40%).",
     mbu="With --metric throughput: share of the memory bandwidth reached (60%).",
+    memory_share="With --metric throughput: share of each device's memory that the run may use (90%).",
+    cache_blocks="With --metric throughput: tokens per block of the cache (16), or 16,whole, as in `analyze`.",
     device="Also run the model on this device and draw its points: cpu, cuda or mps.",
     lane="Time to plot on a GPU: of the whole call (wall), of the host or of the kernels (device, the default).",
     predict="With --metric time: predict the time from a calibration (`xfcost calibrate`).",
