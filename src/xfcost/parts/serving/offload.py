@@ -129,8 +129,8 @@ class Split(NamedTuple):
             except (SpecError, UsageError):  # no decode step, and so no cache
                 return part
             return msgspec.structs.replace(part, cache=self.part(step, host=host).cache)
-        if whole.module is None:
-            return msgspec.structs.replace(part, cache=cache_of(part))
+        if whole.metadata.stages:  # of a spec, whose rows write it
+            return msgspec.structs.replace(part, cache=cache_of(msgspec.structs.replace(part, cache=None)))
         if whole.cache is None:
             return part
         return msgspec.structs.replace(self._in_blocks(part, whole), cache=_cache_of_module(part, whole, whole.cache))
