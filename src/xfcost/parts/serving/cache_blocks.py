@@ -34,9 +34,9 @@ def in_blocks(ledger: Ledger, blocks: CacheBlocks | None, at: Callable[[int, Mod
         return ledger
     blocks = CacheBlocks(tokens=blocks.tokens, whole=blocks.whole)
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
-    if ledger.module is not None and ledger.cache is not None and _window_bytes(ledger.cache):
+    if not ledger.metadata.stages and ledger.cache is not None and _window_bytes(ledger.cache):
         blocks = msgspec.structs.replace(blocks, start_elements=_start_elements(ledger, at))
-    elif ledger.module is None and mode == "prefill":
+    elif ledger.metadata.stages and mode == "prefill":
         with suppress(SpecError):  # no decode step, and so no cache
             step = at(_tokens(ledger)[0], "decode", batch)
             recurrent = sum(step.cached_bytes_of(row) for row in step.rows if row.cache and row.cache.recurrent)
@@ -55,7 +55,7 @@ def with_blocks(ledger: Ledger) -> Ledger:
     blocks, cache = ledger.metadata.cache_blocks, ledger.cache
     if blocks is None:
         return ledger
-    if ledger.module is not None:
+    if not ledger.metadata.stages:  # of a module, whose rows write no caches
         return ledger if cache is None else msgspec.structs.replace(ledger, cache=_enlarged(ledger, cache, blocks))
     if blocks.share is not None and cache is not None:  # the rows of a prefill have no caches
         reserved = cache.recurrent_bytes + ceil((cache.bytes - cache.recurrent_bytes) * blocks.share)
