@@ -24,9 +24,10 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import MOST_BATCH
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.quantization import WeightFormat, checkpoint_warnings
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.roofs import Bound
-from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.ledger.stored_rows import checkpoint_warnings
+from xfcost.spec.run import Run, cache_of, tensors_of, weights_of
 
 
 def with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
@@ -59,7 +60,10 @@ def sized_on_devices(
     Of the weights that is the `published` format, where the run gives none.
     """
     weights, warnings = weights_of(run, published)
-    warnings += checkpoint_warnings(ledger.rows, weights)
+    stored = tensors_of(published)
+    warnings += checkpoint_warnings(ledger.rows, weights, stored)
+    metadata = msgspec.structs.replace(ledger.metadata, checkpoint=stored)
+    ledger = msgspec.structs.replace(ledger, metadata=metadata)
     ledger = ledger.stored_as(weights, cache_of(run, published)).with_warnings(warnings)
     if run.plan is not None:
         return with_training_plan(ledger, None, run.plan)

@@ -20,7 +20,7 @@ from xfcost.ledger.errors import ComponentError, SpecError, divisors_text, neare
 from xfcost.spec.grammar import split_path
 from xfcost.spec.grammar_errors import expected, path_of
 from xfcost.spec.reader import path_text, read_file, shown_value, value_at
-from xfcost.spec.targets import CONFIG
+from xfcost.spec.targets import CONFIG, is_gguf
 
 _MAX_DIGITS: Final = 40
 _WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -48,6 +48,10 @@ def read_config(path: Path, name: str) -> ConfigFile:
     """
     if path.is_dir() and (path / "config.json").is_file():
         raise SpecError(f"{name}: is a directory; expected {CONFIG.what}: {name.rstrip('/')}/config.json")
+    if is_gguf(str(path)):
+        from xfcost.importing.gguf import gguf_config
+
+        return ConfigFile(name, gguf_config(str(path)), {})
     text = read_file(path, name, CONFIG)
     _check_syntax(text, name)
     values: dict[str, Any] = {}

@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.roofs import Roofs
+from xfcost.ledger.stored import StoredWeights
 from xfcost.ledger.units import Seconds
 
 
@@ -33,6 +34,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     weight_format: WeightFormat | None = None
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
     cache_format: str | None = None
+    checkpoint: StoredWeights | None = None
+    """The tensors of the checkpoint that was named; None of a config or a spec alone."""
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for, with `--memory-level`."""
     source: str = ""

@@ -17,6 +17,7 @@ from xfcost.report.largest import largest_texts, slowest_texts
 from xfcost.report.on_devices import (
     cache_answers,
     cache_name,
+    checkpoint_texts,
     fit_texts,
     included_texts,
     rate_texts,
@@ -60,6 +61,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from fit_texts(ledger)
     yield from cache_answers(ledger)
     yield from weights_texts(ledger)
+    yield from checkpoint_texts(ledger)
     yield from time_texts(ledger)
     yield from rate_texts(ledger)
     yield from reached_texts(ledger) if ledger.training is None else ()

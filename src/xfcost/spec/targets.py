@@ -41,11 +41,19 @@ class ModuleTarget(msgspec.Struct, frozen=True):
     """The name in it; empty of a config."""
     text: str
     """As it was given."""
+    checkpoint: str | None = None
+    """The folder or the file with the tensors, where it names them too."""
 
     @property
     def config(self) -> str | None:
         """The path of the config.json."""
         return self.place if self.kind == "config" else None
+
+    @property
+    def named_by(self) -> str:
+        """The path whose last part is its name: of a checkpoint's folder that, and not the config.json in it."""
+        is_folder = self.checkpoint is not None and os.path.basename(self.place) == "config.json"
+        return os.path.dirname(os.path.abspath(self.place)) if is_folder else self.place
 
     @property
     def published(self) -> PublishedModel | None:
@@ -64,6 +72,8 @@ class ModuleTarget(msgspec.Struct, frozen=True):
 def module_target(text: str) -> ModuleTarget | None:
     """The module that `text` names: `model.py:Net`, `package.module:Net`, `config.json`, `qwen3-32b`; None of a spec.
 
+    A checkpoint is a folder with a config.json or with tensors, a safetensors file or a GGUF.
+
     Raises:
         UsageError: a Python file without a name in it.
     """
@@ -79,7 +89,25 @@ def module_target(text: str) -> ModuleTarget | None:
         )
     if text in models():
         return ModuleTarget("config", str(config_of(text)), "", text)
+    if text.endswith((".safetensors", ".gguf")) or _is_checkpoint(text):
+        return ModuleTarget("config", text, "", text, text)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
+
+
+def is_gguf(place: str) -> bool:
+    """Has the file a config in its metadata?"""
+    return place.endswith(".gguf")
+
+
+def _is_checkpoint(text: str) -> bool:
+    """Is it the path of a folder with a config.json of transformers, or with tensors?"""
+    if not ("/" in text or os.sep in text or text in (".", "..")) or "\0" in text:
+        return False
+    try:
+        names = os.listdir(text)
+    except OSError:
+        return False
+    return any(name == "config.json" or name.endswith((".safetensors", ".gguf")) for name in names)
 
 
 SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
@@ -149,10 +177,13 @@ def config_values(path: str) -> dict[str, Any] | None:
 def writes_text(config: str | None, mode: Mode) -> bool:
     """Is a module, of a config or without one, a language model?
 
-    What takes a cache is one. A config without a class is made with the head of one, where it has words.
+    What takes a cache is one, and so are the known architectures of GGUF. A config without a class is made with the
+    head of one, where it has words.
     """
     if config is None or mode in WITH_CACHE:
         return mode in WITH_CACHE
+    if is_gguf(config):
+        return True
     values = config_values(config) or {}
     named = values.get("architectures")
     if not named:

@@ -1,0 +1,345 @@
+"""The join of a checkpoint's tensors with the rows of a ledger: bytes of each operation, and bytes that none has.
+
+Where a module of a class of transformers has parameters, its rows have its name. Linear maps of a spec have the names
+that such classes give them, and so have tables of the vocabulary. What is left of a layer (norms, biases, names of
+families that are not known) is divided among its other rows by their parameters: the bytes of a layer are exact, and
+those of its matrices where their names are known.
+
+A model whose layers are not one sequence (an encoder and a decoder, stages of images) is divided as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.quantization import (
+    WeightFormat,
+    WeightMatrix,
+    checkpoint_modules,
+    config_warnings,
+    module_name,
+    row_layers,
+)
+from xfcost.ledger.stored import ModuleKey, StoredModule, StoredWeights, module_key
+
+
+class JoinedWeights(NamedTuple):
+    """What the operations of a ledger have of a checkpoint."""
+
+    held: Mapping[str, int]
+    """Path of a row -> bytes of its weights in all blocks."""
+    beside: Mapping[str, int]
+    """Why -> bytes that belong to no operation."""
+    warnings: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Those that belong to operations."""
+        return sum(self.held.values())
+
+
+class _Unit(NamedTuple):
+    """Rows that share modules: one of a spec, or all that have parameters of one module."""
+
+    rows: tuple[Operation, ...]
+    names: tuple[str, ...]
+    """Of its modules in a layer, or outside of layers; a module of the checkpoint may be a part of one."""
+    matrices: Mapping[str, WeightMatrix]
+    """Those of its names that are linear maps."""
+
+    @property
+    def params(self) -> int:
+        """Of one block."""
+        return sum(row.params for row in self.rows)
+
+
+# What checkpoints call the table of the vocabulary, and the head.
+_TABLES: Final = (
+    "embed_tokens", "wte", "word_embeddings", "embeddings.word_embeddings", "tok_embeddings", "embeddings", "embed_in",
+    "tokens_embed", "shared",
+)  # fmt: skip
+_HEADS: Final = ("lm_head", "embed_out", "output")
+_COPY: Final = "a copy of the table that the head shares"
+_NO_HEAD: Final = "a head that the counted model does not have"
+_NO_NAME: Final = "no operation of these names"
+
+
+def joined(rows: Sequence[Operation], stored: StoredWeights, fused: str | None = None) -> JoinedWeights:
+    """The join; `fused` is what the checkpoint calls its one map to queries, keys and values.
+
+    Raises:
+        UsageError: the tensors have other layers, or a matrix of another shape, than the rows.
+    """
+    return _known(_Rows(rows), stored, fused)
+
+
+class _Rows:
+    """Rows of a model, which are joined as those of its runs at other sizes with these names and parameters."""
+
+    def __init__(self, rows: Sequence[Operation]) -> None:
+        self.rows = rows
+        self._key = tuple((row.path, row.times, row.params, bool(row.macs)) for row in rows)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rows) and self._key == other._key
+
+
+@lru_cache(16)
+def _known(rows: _Rows, stored: StoredWeights, fused: str | None) -> JoinedWeights:
+    return _Join(rows.rows, stored, fused).result()
+
+
+def checkpoint_warnings(
+    rows: Sequence[Operation], weights: WeightFormat | None, stored: StoredWeights | None
+) -> tuple[str, ...]:
+    """Warnings of what a checkpoint's config says without effect, and of tensors that differ from the counts.
+
+    Raises:
+        UsageError: the tensors have other shapes or layers.
+    """
+    of_config = config_warnings(rows, weights)
+    if stored is None:
+        return of_config
+    return of_config + joined(rows, stored, None if weights is None else weights.fused).warnings
+
+
+class _Join:
+    def __init__(self, rows: Sequence[Operation], stored: StoredWeights, fused: str | None) -> None:
+        self.rows, self.stored = [row for row in rows if row.params], stored
+        self.scores = any(row.macs and (row.vocabulary or row.shared is not None) for row in rows)
+        self.held: dict[str, int] = dict.fromkeys((row.path for row in self.rows), 0)
+        self.beside: dict[str, int] = defaultdict(int)
+        self.unnamed: list[str] = []
+        self.differences: list[tuple[str, int, int]] = []
+        names = {word for row in self.rows for word in row.component.split(".")}
+        self.modules = dict(stored.modules)
+        for one in stored.beside:
+            if not one.reason.parts.isdisjoint(names):  # the model has such parts
+                self.modules[ModuleKey("", None, one.reason.words)] = StoredModule("", stored.place, one.bytes, None)
+            else:
+                self.beside[one.reason.words] += one.bytes
+        self.layers, self.outside = _units(rows, fused)
+
+    def result(self) -> JoinedWeights:
+        stacks = {key.stack for key in self.modules if key.layer is not None}
+        if not any(row.vocabulary for row in self.rows) or self.layers is None or len(stacks) != 1:
+            self._as_a_whole()
+        else:
+            of_layers: dict[int, dict[str, StoredModule]] = defaultdict(dict)
+            outside: dict[str, StoredModule] = {}
+            for key, module in self.modules.items():
+                (outside if key.layer is None else of_layers[key.layer])[key.name] = module
+            self._check_layers(set(of_layers), set(self.layers))
+            for number, modules in sorted(of_layers.items()):
+                self._divide(self.layers[number], modules, f"layer {number}")
+            self._divide(self.outside, self._without_heads(outside), "what is outside of layers")
+        return JoinedWeights(self.held, dict(self.beside), tuple(self._warnings()))
+
+    def _as_a_whole(self) -> None:
+        """Bytes by parameters; what the counted pass lacks of the model's parameters belongs to no operation."""
+        nbytes = sum(one.bytes for one in self.modules.values())
+        known = [one.params for one in self.modules.values()]
+        stored = None if None in known else sum(one or 0 for one in known)
+        counted = sum(row.times * row.params for row in self.rows)
+        if stored is not None and stored != counted:
+            self.differences.append(("the model", stored, counted))
+            if stored > counted:
+                self.beside["parameters that the counted pass does not have"] += nbytes - nbytes * counted // stored
+                nbytes = nbytes * counted // stored
+        self._share(nbytes, {row.path: row.times * row.params for row in self.rows})
+
+    def _check_layers(self, stored: set[int], counted: set[int]) -> None:
+        if missing := sorted(counted - stored):
+            raise UsageError(
+                f"{self.stored.place}: has no tensor of layer {missing[0]}; its tensors are of {len(stored)} layers, "
+                f"{self.stored.config} has {len(counted)}"
+            )
+        if more := sorted(stored - counted):
+            tensor = next(one.tensor for key, one in self.modules.items() if key.layer == more[0])
+            raise UsageError(
+                f"{printable(tensor, 120)}: is of layer {more[0]} in {self.stored.place}, whose tensors are of "
+                f"{len(stored)} layers; {self.stored.config} has {len(counted)}"
+            )
+
+    def _without_heads(self, outside: dict[str, StoredModule]) -> dict[str, StoredModule]:
+        """The modules outside of layers without a head that shares its table, or that the model does not have."""
+        if any(row.vocabulary and row.macs for row in self.rows):
+            return outside
+        heads = {name: one for name, one in outside.items() if name in _HEADS}
+        for one in heads.values():
+            self.beside[_COPY if self.scores else _NO_HEAD] += one.bytes
+        return {name: one for name, one in outside.items() if name not in heads}
+
+    def _divide(self, units: Sequence[_Unit], modules: Mapping[str, StoredModule], where: str) -> None:
+        """The bytes of `modules` among the units of a layer."""
+        owners = _Names(units)
+        found: dict[int, list[tuple[str, StoredModule]]] = defaultdict(list)
+        rest: dict[str, StoredModule] = {}
+        for name, module in modules.items():
+            owner = owners.of(name)
+            if owner is None:
+                rest[name] = module
+            else:
+                found[owner].append((name, module))
+        left: dict[str, int] = {}
+        for number, unit in enumerate(units):
+            mine = found.get(number, [])
+            self._share(sum(one.bytes for _, one in mine), {row.path: row.params for row in unit.rows})
+            if self._complete(unit, mine, where):
+                continue
+            missing = unit.params - sum(one.params or 0 for _, one in mine)
+            left |= {row.path: max(0, missing * row.params // unit.params) for row in unit.rows} if mine or rest else {}
+            if not rest and (lacking := [name for name in unit.names if name in unit.matrices]) and not mine:
+                matrix = unit.matrices[lacking[0]]
+                raise UsageError(
+                    f"{where}: {self.stored.place} has no tensor of {lacking[0]}; "
+                    f"{_shape(matrix.outputs, matrix.inputs)} by {self.stored.config}"
+                )
+            if not rest:
+                self.differences.append((where, unit.params - missing, unit.params))
+        self._divide_rest(rest, {path: params for path, params in left.items() if params}, where)
+
+    def _complete(self, unit: _Unit, mine: Sequence[tuple[str, StoredModule]], where: str) -> bool:
+        """Are all parameters of a unit stored, under its names, or as many as its packing tells?
+
+        Raises:
+            UsageError: one of its matrices has another shape.
+        """
+        for name, module in mine:
+            self._check_shape(unit.matrices.get(name), module)
+        if not mine or any(one.params is None for _, one in mine):
+            return bool(mine)
+        stored = sum(one.params or 0 for _, one in mine)
+        if stored == unit.params:
+            return True
+        if {name for name, _ in mine} >= {*unit.names} and (unit.matrices or unit.rows[0].vocabulary):
+            tensor, file = printable(mine[0][1].tensor, 120), mine[0][1].file
+            others = f" and {', '.join(name for name, _ in mine[1:])}" if mine[1:] else ""
+            raise UsageError(
+                f"{tensor}{others}: {stored:,} parameters in {file}, {unit.params:,} by {self.stored.config}"
+            )
+        if stored > unit.params:
+            self.differences.append((where, stored, unit.params))
+            return True
+        return False
+
+    def _check_shape(self, counted: WeightMatrix | None, module: StoredModule) -> None:
+        if counted is None or module.matrix is None:
+            return
+        tensor = f"{printable(module.tensor, 120)}: "
+        inputs, outputs = int(counted.inputs), int(counted.outputs)
+        if sorted(module.matrix) != sorted((inputs, outputs)):
+            raise UsageError(
+                f"{tensor}{_shape(*module.matrix)} in {module.file}, {_shape(outputs, inputs)} by {self.stored.config}"
+            )
+        if module.count != counted.count:
+            raise UsageError(
+                f"{tensor}one of {module.count:,} experts in {module.file}, of {int(counted.count):,} by "
+                f"{self.stored.config}"
+            )
+
+    def _divide_rest(self, rest: Mapping[str, StoredModule], left: Mapping[str, int], where: str) -> None:
+        """What no name belongs to, among the rows of whose parameters some are `left`."""
+        nbytes = sum(one.bytes for one in rest.values())
+        if rest and not left:
+            self.beside[_NO_NAME] += nbytes
+            self.unnamed += [one.tensor for one in rest.values()]
+            return
+        self._share(nbytes, left)
+        known = [one.params for one in rest.values()]
+        if None not in known and (stored := sum(one or 0 for one in known)) != sum(left.values()):
+            self.differences.append((where, stored, sum(left.values())))
+
+    def _share(self, nbytes: int, parts: Mapping[str, int]) -> None:
+        """Divide bytes by `parts`, to whole bytes whose sum is theirs."""
+        total, before, given = sum(parts.values()), 0, 0
+        for path, part in parts.items():
+            before += part
+            upto = nbytes * before // total if total else 0
+            self.held[path] += upto - given
+            given = upto
+
+    def _warnings(self) -> Iterator[str]:
+        if self.differences:
+            where, stored, counted = self.differences[0]
+            more = f", and {len(self.differences) - 1:,} more differences" if self.differences[1:] else ""
+            yield (
+                f"{self.stored.place}: of {where} its tensors have {stored:,} parameters, {self.stored.config} has "
+                f"{counted:,}{more}; bytes are those of the tensors"
+            )
+        if self.unnamed:
+            names = ", ".join(printable(one, 80) for one in self.unnamed[:_SHOWN])
+            more = f" and {len(self.unnamed) - _SHOWN:,} more" if self.unnamed[_SHOWN:] else ""
+            yield f"{self.stored.place}: no operation has the tensors {names}{more}"
+
+
+_SHOWN: Final = 3
+
+
+class _Names:
+    """The units by the names of their modules, of which a module of a checkpoint may be a part."""
+
+    def __init__(self, units: Sequence[_Unit]) -> None:
+        self._known = {name: number for number, unit in enumerate(units) for name in unit.names}
+
+    def of(self, name: str) -> int | None:
+        """The unit with the longest name that `name` begins with, or is."""
+        while name:
+            if (found := self._known.get(name)) is not None:
+                return found
+            name = name.rpartition(".")[0]
+        return None
+
+
+def _shape(rows: float, columns: float) -> str:
+    return f"{int(rows)}×{int(columns)}"
+
+
+def _units(rows: Sequence[Operation], fused: str | None) -> tuple[dict[int, list[_Unit]] | None, list[_Unit]]:
+    """The units of each layer, and those outside; None where the layers are not one sequence."""
+    modules, numbers = checkpoint_modules(rows, fused), row_layers(rows)
+    groups: dict[str, list[Operation]] = defaultdict(list)
+    for row in rows:
+        if row.params:
+            groups[row.path if row.ran is None else row.component].append(row)
+    layers: dict[int, list[_Unit]] = defaultdict(list)
+    outside: list[_Unit] = []
+    stacks = set()
+    for own in groups.values():
+        first = own[0]
+        names: dict[str, WeightMatrix | None] = {}
+        key = None if first.ran is None else module_key(module_name(first, numbers[first.path][0]))
+        if key is not None:
+            names[key.name] = None
+        for row in own:
+            for one in modules.get(row.path, ()):
+                names[module_key(f"{one.blocks[0]}{one.name}").name] = one.matrix
+        if not first.in_block if key is None else key.layer is None:
+            outside.append(_outside(own, names))
+            continue
+        stacks.add("" if key is None else key.stack)
+        unit = _Unit(tuple(own), tuple(names), {name: one for name, one in names.items() if one is not None})
+        for number in numbers[first.path]:
+            layers[number].append(unit)
+    one_sequence = len(stacks) == 1 and not _has_streams(rows)
+    return (dict(layers) if one_sequence else None), outside
+
+
+def _outside(rows: Sequence[Operation], names: Mapping[str, WeightMatrix | None]) -> _Unit:
+    row = rows[0]
+    usual: Iterable[str] = (_HEADS if row.macs else _TABLES) if row.vocabulary else ()
+    return _Unit(tuple(rows), (*names, *(one for one in usual if one not in names)), {})
+
+
+def _has_streams(rows: Iterable[Operation]) -> bool:
+    """Has the model an encoder and a decoder?"""
+    firsts = {row.component.partition(".")[0] for row in rows if row.ran is None}
+    return {"encoder", "decoder"} <= firsts
