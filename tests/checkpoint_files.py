@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from math import prod
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import gguf
 import numpy as np
 import torch
 from safetensors.numpy import save_file
+
+from xfcost.importing.checkpoints import DTYPE_BITS
 
 _NUMPY = {"F32": np.float32, "F16": np.float16, "I32": np.int32, "U8": np.uint8, "I8": np.int8}
 
@@ -105,3 +108,15 @@ def write_gguf(file, architecture, metadata, shapes, kinds=None, words=0):
     header = -(-os.path.getsize(file) // 32) * 32
     os.truncate(file, header + end)
     return Path(file)
+
+
+def write_header(file, tensors):
+    """A safetensors file with holes for tensors, {name: (dtype, shape)}, also of types that NumPy has not."""
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, (dtype, shape) in tensors.items():
+        size = prod(shape) * DTYPE_BITS[dtype] // 8
+        header[name] = {"dtype": dtype, "shape": [*shape], "data_offsets": [end, end + size]}
+        end += size
+    content = json.dumps(header).encode()
+    Path(file).write_bytes(struct.pack("<Q", len(content)) + content)
+    os.truncate(file, 8 + len(content) + end)

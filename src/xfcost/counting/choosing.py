@@ -61,7 +61,7 @@ def sized_on_devices(
     """
     weights, warnings = weights_of(run, published)
     stored = tensors_of(published)
-    warnings += checkpoint_warnings(ledger.rows, weights, stored)
+    warnings += checkpoint_warnings(ledger.rows, weights, stored, ledger.bytes_per_element)
     metadata = msgspec.structs.replace(ledger.metadata, checkpoint=stored)
     ledger = msgspec.structs.replace(ledger, metadata=metadata)
     ledger = ledger.stored_as(weights, cache_of(run, published)).with_warnings(warnings)

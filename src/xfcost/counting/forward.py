@@ -271,10 +271,7 @@ def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
         grid_tokens=grid.tokens,
         extra_tokens=grid.special,
         **{name: getattr(architecture, name) for name in _RUN},
-        warnings=(
-            *checkpoint_warnings(rows, architecture.weight_format, architecture.checkpoint),
-            *architecture.warnings,
-        ),
+        warnings=(*_checkpoint_warnings(architecture, rows), *architecture.warnings),
         default_note=architecture.default_note if attends else architecture.dtype_note,
         attends=attends,
         preset=not is_path(architecture.source),
@@ -295,6 +292,11 @@ def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
         versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),
     )
+
+
+def _checkpoint_warnings(architecture: Architecture, rows: Sequence[Operation]) -> tuple[str, ...]:
+    element = BYTES_PER_ELEMENT[architecture.dtype]
+    return checkpoint_warnings(rows, architecture.weight_format, architecture.checkpoint, element)
 
 
 def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str, Any]:

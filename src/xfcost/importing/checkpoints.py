@@ -103,6 +103,8 @@ DTYPE_BITS: Final = {
 # The limit of the format.
 MOST_HEADER_BYTES: Final = 100_000_000
 _LENGTH_BYTES: Final = 8
+# Of one file; the largest checkpoints of experts have 200,000 in hundreds of files.
+MOST_TENSORS: Final = 500_000
 _MOST_DIMENSIONS: Final = 16
 _MOST_ELEMENTS: Final = 2**63
 
@@ -146,6 +148,8 @@ def header_tensors(header: bytes, file: str, data_bytes: int) -> list[StoredTens
     Raises:
         BadHeaderError: it is no header, or its tensors are not the data, each byte once.
     """
+    if (count := header.count(b'"data_offsets"')) > MOST_TENSORS:
+        raise BadHeaderError(f"has {count:,} tensors; expected at most {MOST_TENSORS:,}")
     try:
         entries = _DECODER.decode(header)
         entries.pop("__metadata__", None)
@@ -339,6 +343,8 @@ def config_place(place: str) -> str:
             raise UsageError(f"{printable(place, 200)}: has {len(firsts)} checkpoints; name one of them: {listed}")
     shown = printable(place, 200)
     tensors, files = safetensors_tensors(place)
+    if not files:
+        raise UsageError(f"{shown}: has neither a {CONFIG_FILE} nor a file with tensors")
     elements = sum(prod(one.shape) for one in tensors)
     alone = Checkpoint(place, {}, tensors, files)
     types = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in alone.dtypes.items())

@@ -32,6 +32,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.run import Run
 from xfcost.spec.show import spec_text
+from xfcost.spec.targets import folder_name
 
 # model_type -> (file of this folder, struct in it)
 FAMILIES: Final[dict[str, tuple[str, str]]] = {
@@ -202,7 +203,7 @@ def _name(path: Path, file: ConfigFile) -> str:
     """A name for the model: the file's, the config's, or the folder's."""
     own = file.values.get("_name_or_path")
     in_config = own.rstrip("/").rpartition("/")[2] if isinstance(own, str) else ""
-    candidates = (path.stem if path.stem != "config" else "", in_config, path.resolve().parent.name, "model")
+    candidates = (path.stem if path.stem != "config" else "", in_config, folder_name(path), "model")
     plain = (re.sub(r"[^\w .+-]", "", name).strip(" .") for name in candidates)
     return next(name for name in plain if name)[:_MAX_NAME_LENGTH]
 

@@ -33,10 +33,11 @@ class ConfigFile(NamedTuple):
     """The path as the user gave it."""
     values: Mapping[str, Any]
     lines: Mapping[str, int]
+    """0 of the metadata of a GGUF, which has none."""
 
     def error(self, field: str, message: str) -> SpecError:
         """The error `config.json:12 hidden_size: message`; without a line if the file doesn't have the field."""
-        line = f":{self.lines[field]}" if field in self.lines else ""
+        line = f":{self.lines[field]}" if self.lines.get(field) else ""
         return SpecError(f"{self.name}{line} {printable(field)}: {message}")
 
 
@@ -51,7 +52,8 @@ def read_config(path: Path, name: str) -> ConfigFile:
     if is_gguf(str(path)):
         from xfcost.importing.gguf import gguf_config
 
-        return ConfigFile(name, gguf_config(str(path)), {})
+        values = gguf_config(str(path))
+        return ConfigFile(name, values, dict.fromkeys(values, 0))
     text = read_file(path, name, CONFIG)
     _check_syntax(text, name)
     values: dict[str, Any] = {}
@@ -408,7 +410,7 @@ class _Fields:
         expectation = f"expected {', '.join(choices)}" if choices else expected(text, value)
         near = nearest(value, choices) if isinstance(value, str) and choices else ""
         near = f"; {near}" if near.startswith("did you mean") else ""
-        line = f":{self.file.lines[name]}" if name in self.file.lines else ""
+        line = f":{self.file.lines[name]}" if self.file.lines.get(name) else ""
         field = path_text((name, *path[1:]))
         return SpecError(f"{self.file.name}{line} {field}: {expectation}, got {shown_value(value)}{near}")
 

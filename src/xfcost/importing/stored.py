@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from xfcost.importing.checkpoints import DTYPE_BITS, Checkpoint, StoredTensor
+from xfcost.importing.checkpoints import Checkpoint, StoredTensor
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.stored import (
     BesideReason,
@@ -109,12 +109,15 @@ def _predicted_from(names: Iterable[str]) -> int | None:
 
 
 def _reason(name: str, tensor: StoredTensor, predicted: int | None) -> BesideReason | None:
-    if predicted is not None and (found := _NUMBER.search(name)) and int(found[1]) >= predicted:
-        return _MTP
     if name.endswith("attn.bias") and len(tensor.shape) >= _MASK_SIDES:
         return _MASKS
     words = name.split(".")
-    return next((reason for reason in _REASONS if not reason.parts.isdisjoint(words)), None)
+    for reason in _REASONS:
+        if not reason.parts.isdisjoint(words):
+            return reason
+    if predicted is not None and (found := _NUMBER.search(name)) and int(found[1]) >= predicted:
+        return _MTP
+    return None
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -217,8 +220,3 @@ def format_as_stored(
         name or next(iter(stored.dtypes), "none"), max(1, bits), None, None, 0, "", published=True, tensors=stored,
         fused=fused,
     )  # fmt: skip
-
-
-def plain_dtypes(stored: StoredWeights) -> Iterable[str]:
-    """Types of tensors that are floating-point numbers of 16 bits or more."""
-    return (one for one in stored.dtypes if DTYPE_BITS.get(one, 0) > _BYTE and "F" in one)

@@ -456,18 +456,22 @@ def checkpoint_modules(rows: Sequence[Operation], fused: str | None = None) -> d
 
 
 def row_layers(rows: Sequence[Operation]) -> dict[str, Sequence[int]]:
-    """Path of a row with parameters -> the numbers of its layers; of a row that is in no layer as many as its times."""
+    """Path of a row in layers -> their numbers; of a class of transformers also of others, as many as its times.
+
+    A layer of a spec is a block with linear maps: a norm may be a block of its own.
+    """
     layers: dict[str, int] = {}  # a block of a spec -> the number of its first layer
-    found: dict[str, Sequence[int]] = {}
     reached = 0
     for row in rows:
+        block = row.component.rpartition(".")[0]
+        if row.ran is None and row.weight_matrices and block not in layers:
+            layers[block], reached = reached, reached + row.times
+    found: dict[str, Sequence[int]] = {}
+    for row in rows:
+        first = layers.get(row.component.rpartition(".")[0])
         if row.ran is not None:
             found[row.path] = _numbers(row)
-        elif row.params:
-            block = row.component.rpartition(".")[0]
-            if block not in layers and (row.in_block or row.weight_matrices):
-                layers[block], reached = reached, reached + row.times
-            first = layers.get(block, 0)
+        elif first is not None:
             found[row.path] = range(first, first + row.times)
     return found
 

@@ -53,6 +53,11 @@ class _Unit(NamedTuple):
     """Those of its names that are linear maps."""
 
     @property
+    def vocabulary(self) -> bool:
+        """Is it a table of the vocabulary or a head, which have one of its names each?"""
+        return self.rows[0].vocabulary
+
+    @property
     def params(self) -> int:
         """Of one block."""
         return sum(row.params for row in self.rows)
@@ -97,18 +102,28 @@ def _known(rows: _Rows, stored: StoredWeights, fused: str | None) -> JoinedWeigh
     return _Join(rows.rows, stored, fused).result()
 
 
+# Types of safetensors for numbers that are not quantised -> bytes.
+_FLOATS: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
 def checkpoint_warnings(
-    rows: Sequence[Operation], weights: WeightFormat | None, stored: StoredWeights | None
+    rows: Sequence[Operation], weights: WeightFormat | None, stored: StoredWeights | None, element: int
 ) -> tuple[str, ...]:
     """Warnings of what a checkpoint's config says without effect, and of tensors that differ from the counts.
+
+    An `element` of the run's dtype has so many bytes.
 
     Raises:
         UsageError: the tensors have other shapes or layers.
     """
-    of_config = config_warnings(rows, weights)
+    found = config_warnings(rows, weights)
     if stored is None:
-        return of_config
-    return of_config + joined(rows, stored, None if weights is None else weights.fused).warnings
+        return found
+    found += joined(rows, stored, None if weights is None else weights.fused).warnings
+    kind = next(iter(stored.dtypes), "")
+    if weights is not None and weights.tensors is not None and _FLOATS.get(kind, element) != element:
+        found += (f"weights are counted as stored, in {kind}; --weights none counts them as loaded in the run's dtype",)
+    return found
 
 
 class _Join:
@@ -189,6 +204,8 @@ class _Join:
                 rest[name] = module
             else:
                 found[owner].append((name, module))
+        known = [one.params for one in rest.values()]
+        spare = None if None in known else sum(one or 0 for one in known)
         left: dict[str, int] = {}
         for number, unit in enumerate(units):
             mine = found.get(number, [])
@@ -196,16 +213,25 @@ class _Join:
             if self._complete(unit, mine, where):
                 continue
             missing = unit.params - sum(one.params or 0 for _, one in mine)
-            left |= {row.path: max(0, missing * row.params // unit.params) for row in unit.rows} if mine or rest else {}
-            if not rest and (lacking := [name for name in unit.names if name in unit.matrices]) and not mine:
-                matrix = unit.matrices[lacking[0]]
-                raise UsageError(
-                    f"{where}: {self.stored.place} has no tensor of {lacking[0]}; "
-                    f"{_shape(matrix.outputs, matrix.inputs)} by {self.stored.config}"
-                )
-            if not rest:
-                self.differences.append((where, unit.params - missing, unit.params))
+            if spare is not None and spare < missing:
+                self._check_missing(unit, mine, where)
+            left |= {row.path: missing * row.params // unit.params for row in unit.rows}
         self._divide_rest(rest, {path: params for path, params in left.items() if params}, where)
+
+    def _check_missing(self, unit: _Unit, mine: Sequence[tuple[str, StoredModule]], where: str) -> None:
+        """A matrix that no tensor of its layer can be is an error."""
+        if unit.vocabulary:
+            raise UsageError(
+                f"{self.stored.place}: has no tensor of {unit.names[0]}; {unit.params:,} parameters by "
+                f"{self.stored.config}"
+            )
+        lacking = unit.matrices.keys() - {name for name, _ in mine}
+        for name in sorted(lacking):
+            matrix = unit.matrices[name]
+            raise UsageError(
+                f"{where}: {self.stored.place} has no tensor of {name}; {_shape(matrix.outputs, matrix.inputs)} by "
+                f"{self.stored.config}"
+            )
 
     def _complete(self, unit: _Unit, mine: Sequence[tuple[str, StoredModule]], where: str) -> bool:
         """Are all parameters of a unit stored, under its names, or as many as its packing tells?
@@ -220,7 +246,7 @@ class _Join:
         stored = sum(one.params or 0 for _, one in mine)
         if stored == unit.params:
             return True
-        if {name for name, _ in mine} >= {*unit.names} and (unit.matrices or unit.rows[0].vocabulary):
+        if unit.vocabulary or (unit.matrices and {name for name, _ in mine} >= {*unit.names}):
             tensor, file = printable(mine[0][1].tensor, 120), mine[0][1].file
             others = f" and {', '.join(name for name, _ in mine[1:])}" if mine[1:] else ""
             raise UsageError(
@@ -322,7 +348,7 @@ def _units(rows: Sequence[Operation], fused: str | None) -> tuple[dict[int, list
         for row in own:
             for one in modules.get(row.path, ()):
                 names[module_key(f"{one.blocks[0]}{one.name}").name] = one.matrix
-        if not first.in_block if key is None else key.layer is None:
+        if first.path not in numbers if key is None else key.layer is None:
             outside.append(_outside(own, names))
             continue
         stacks.add("" if key is None else key.stack)

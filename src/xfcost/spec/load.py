@@ -29,7 +29,7 @@ from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.models import config_of, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
-from xfcost.spec.targets import module_target
+from xfcost.spec.targets import is_checkpoint, module_target
 
 # Keys that describe a file itself, and not the files that extend it.
 _NOT_INHERITED: Final = ("published", "survey", "extends", "notes", "set")
@@ -235,12 +235,12 @@ def lineage(name: str) -> list[Written]:
         SpecError: a file can't be read, or extends a missing file, or itself.
         UsageError: no such preset.
     """
-    if (target := module_target(name)) is not None and target.kind != "config":
-        raise UsageError(
-            f"{printable(name, 200)}: expected a spec; a torch module has no YAML "
-            "(analyze, compare, plot, glance and diagram take it)"
-        )
+    _check_spec(name)
     path, shown = _find(name)
+    if os.path.isdir(path):
+        raise SpecError(
+            f"{shown}: is a directory; expected a YAML file, or a folder with a config.json or with tensors"
+        )
     first, first_shown = path, shown
     text = read_file(path, shown, _expected_file(name))
     files: list[Written] = []
@@ -273,6 +273,25 @@ def lineage(name: str) -> list[Written]:
             raise source.error(("extends",), f"more than {_MOST_EXTENDS} specs extend one another: {trail}")
 
 
+def _check_spec(name: str) -> None:
+    """Refuse what has no YAML.
+
+    Raises:
+        UsageError: it names a torch module or a checkpoint.
+    """
+    target = module_target(name)
+    if target is not None and target.kind != "config":
+        raise UsageError(
+            f"{printable(name, 200)}: expected a spec; a torch module has no YAML "
+            "(analyze, compare, plot, glance and diagram take it)"
+        )
+    if target is not None and target.checkpoint is not None:
+        raise UsageError(
+            f"{printable(name, 200)}: expected a spec; a checkpoint has no YAML (analyze, compare, find, plot, report "
+            "and roofline take it)"
+        )
+
+
 # Presets with an unknown name in theirs that a message lists.
 _MOST_NEAR: Final = 5
 
@@ -293,7 +312,8 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if name not in files and f"common-{name}" in files:  # a mechanism, in the model that all of them share
         name = f"common-{name}"
     if name not in files and os.path.isdir(name):
-        raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset")
+        own = "; a checkpoint's folder is named by its path: ./" + printable(name) if is_checkpoint(f"./{name}") else ""
+        raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset{own}")
     if name not in files:
         hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
         names = [*preset_files(), *models()]

@@ -53,7 +53,7 @@ class ModuleTarget(msgspec.Struct, frozen=True):
     def named_by(self) -> str:
         """The path whose last part is its name: of a checkpoint's folder that, and not the config.json in it."""
         is_folder = self.checkpoint is not None and os.path.basename(self.place) == "config.json"
-        return os.path.dirname(os.path.abspath(self.place)) if is_folder else self.place
+        return folder_name(Path(self.place)) if is_folder else self.place
 
     @property
     def published(self) -> PublishedModel | None:
@@ -89,9 +89,16 @@ def module_target(text: str) -> ModuleTarget | None:
         )
     if text in models():
         return ModuleTarget("config", str(config_of(text)), "", text)
-    if text.endswith((".safetensors", ".gguf")) or _is_checkpoint(text):
+    if text.endswith((".safetensors", ".gguf")) or is_checkpoint(text):
         return ModuleTarget("config", text, "", text, text)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
+
+
+def folder_name(file: Path) -> str:
+    """The name of the folder of a file; of a snapshot in the cache of Hugging Face that of the model."""
+    folder = Path(os.path.abspath(file)).parent
+    cached = re.fullmatch(r"models--(?:.+--)?(?P<name>.+)", folder.parent.parent.name)
+    return cached["name"] if cached and folder.parent.name == "snapshots" else folder.name
 
 
 def is_gguf(place: str) -> bool:
@@ -99,7 +106,7 @@ def is_gguf(place: str) -> bool:
     return place.endswith(".gguf")
 
 
-def _is_checkpoint(text: str) -> bool:
+def is_checkpoint(text: str) -> bool:
     """Is it the path of a folder with a config.json of transformers, or with tensors?"""
     if not ("/" in text or os.sep in text or text in (".", "..")) or "\0" in text:
         return False
