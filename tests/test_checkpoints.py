@@ -390,7 +390,7 @@ def test_parts_of_a_gguf_are_one(tmp_path):
 
 def test_a_gguf_of_a_listed_model_has_its_stored_counts(tmp_path):
     """At its true size: Qwen3 0.6B in Q8_0, whose table is that of the head too."""
-    config = transformers.Qwen3Config(**json.loads(xfcost_config("qwen3-0.6b")))
+    config = transformers.Qwen3Config(**json.loads(listed_config("qwen3-0.6b")))
     shapes = files.gguf_shapes("QWEN3", files.shapes_of(config), 28)
     kinds = {name: "Q8_0" for name, shape in shapes.items() if len(shape) > 1}
     metadata = {
@@ -406,7 +406,7 @@ def test_a_gguf_of_a_listed_model_has_its_stored_counts(tmp_path):
     assert found.metadata.warnings == ()
 
 
-def xfcost_config(name):
+def listed_config(name):
     from xfcost.spec.models import config_of
 
     return config_of(name).read_text()
@@ -677,3 +677,51 @@ def test_fields_of_a_gguf_that_differ_from_layer_to_layer_are_refused(tmp_path):
     assert gguf_config(str(file))["intermediate_size"] == 64
     own = metadata_of("LLAMA", feed_forward_length=[64, 32])
     assert "feed_forward_length" in refused(files.write_gguf(tmp_path / "other.gguf", "LLAMA", own, shapes))
+
+
+@pytest.mark.rest
+def test_a_tower_for_images_is_held_and_not_read_in_a_step_of_text(tmp_path):
+    text = SMALL | {"head_dim": 32}
+    vision = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    tokens = {"image_token_index": 5, "boi_token_index": 6, "eoi_token_index": 7, "mm_tokens_per_image": 4}
+    config = transformers.Gemma3Config(text_config=text, vision_config=vision | {"image_size": 56}, **tokens)
+    with torch.device("meta"):
+        model = transformers.Gemma3ForConditionalGeneration(config)
+    shapes = {name: tuple(one.shape) for name, one in model.named_parameters()}
+    tower = {name: "F32" for name in shapes if "language_model" not in name}
+    published = {name.replace("model.language_model.", "language_model.model."): one for name, one in shapes.items()}
+    fields = config.to_dict() | {"architectures": ["Gemma3ForConditionalGeneration"]}
+    found = decoded(files.write_folder(tmp_path / "vl", fields, published, dtypes=tower))
+    of_tower = 4 * sum(prod(shapes[name]) for name in tower)
+    of_text = 2 * sum(prod(shape) for name, shape in shapes.items() if name not in tower)
+    assert found.joined_weights.beside == {"vision tower": of_tower}
+    assert found.joined_weights.bytes == of_text
+    assert found.held_bytes == of_tower + of_text
+    held = found.joined_weights.held
+    own = {row.path: row.params * row.times for row in found.rows if row.params and "language_model" in row.component}
+    assert {path: held[path] for path in own} == {path: 2 * params for path, params in own.items()}
+
+
+def test_gpt_oss_20b_has_the_bytes_of_its_published_index(tmp_path):
+    """13,761,264,768, `total_size` in the index of openai/gpt-oss-20b; experts are MXFP4 in blocks of 16 bytes."""
+    config = json.loads(listed_config("gpt-oss-20b"))
+    shapes = files.shapes_of(transformers.GptOssConfig(**config))
+    tensors = {name: ("BF16", shape) for name, shape in shapes.items()}
+    for name, (count, inputs, outputs) in {one: shape for one, shape in shapes.items() if len(shape) == 3}.items():
+        del tensors[name]
+        tensors[f"{name}_blocks"] = ("U8", (count, outputs, inputs // 32, 16))
+        tensors[f"{name}_scales"] = ("U8", (count, outputs, inputs // 32))
+    folder = tmp_path / "gpt-oss-20b"
+    folder.mkdir()
+    (folder / "config.json").write_text(listed_config("gpt-oss-20b"))
+    files.write_header(folder / "model.safetensors", tensors)
+    found = decoded(folder)
+    assert found.module.recorded
+    assert found.held_bytes == found.metadata.checkpoint.bytes == 13_761_264_768
+    assert found.held_bytes == decoded("gpt-oss-20b").held_bytes
+    assert found.metadata.warnings == ()
+    experts = [row for row in found.rows if row.operation == "_grouped_mm"]
+    assert sum(found.storage.held_in_all(row) for row in experts) == pytest.approx(
+        24 * 32 * 3 * 2880**2 * 17 / 32,
+        rel=1e-3,  # biases share the bytes of their module by parameters
+    )

@@ -52,8 +52,8 @@ def read_config(path: Path, name: str) -> ConfigFile:
     if is_gguf(str(path)):
         from xfcost.importing.gguf import gguf_config
 
-        values = gguf_config(str(path))
-        return ConfigFile(name, values, dict.fromkeys(values, 0))
+        metadata = gguf_config(str(path))
+        return ConfigFile(name, metadata, dict.fromkeys(metadata, 0))
     text = read_file(path, name, CONFIG)
     _check_syntax(text, name)
     values: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from math import prod
@@ -165,8 +166,7 @@ def _header(cursor: _Cursor, file_bytes: int, formats: Mapping[int, tuple[str, i
         check_covered(spans, max(0, data_bytes), gaps=True)
     names = {name for name, *_ in infos}
     if len(names) < len(infos):
-        seen: set[str] = set()
-        double = next(name for name, *_ in infos if name in seen or seen.add(name))
+        double = Counter(name for name, *_ in infos).most_common(1)[0][0]
         raise BadHeaderError(f"has the tensor {printable(double, 120)} twice")
     found = (StoredTensor(name, kind, shape, nbytes, file) for name, kind, shape, nbytes, _ in infos)
     return GgufHeader(metadata, tuple(found))

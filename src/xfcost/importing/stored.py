@@ -25,7 +25,6 @@ from xfcost.importing.checkpoints import Checkpoint, StoredTensor
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.stored import (
     BesideReason,
-    BesideTensors,
     ModuleKey,
     StoredModule,
     StoredWeights,
@@ -74,20 +73,17 @@ _UNNAMED: Final = re.compile(r"(?P<module>.+\.(?:gate_up_proj|down_proj))(?P<par
 def stored_weights(checkpoint: Checkpoint, config_name: str, bits: int = 4) -> StoredWeights:
     """The modules of a checkpoint; its integers of compressed-tensors have so many `bits`."""
     groups: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
-    beside: dict[BesideReason, list[int]] = defaultdict(lambda: [0, 0])
+    reasons: dict[str, BesideReason] = {}
     names = [checkpoint.module_name(tensor.name) for tensor in checkpoint.tensors]
     predicted = _predicted_from(names)
     for name, tensor in zip(names, checkpoint.tensors, strict=True):
-        reason = _reason(name, tensor, predicted)
-        if reason is not None:
-            beside[reason][0] += tensor.bytes
-            beside[reason][1] += 1
-            continue
         module, part = _split(name)
         groups[module][part] = tensor
+        if (reason := _reason(name, tensor, predicted)) is not None:
+            reasons[module] = reason
     experts: dict[ModuleKey, list[StoredModule]] = defaultdict(list)
     for name, parts in groups.items():
-        experts[module_key(name)].append(_module(parts, bits))
+        experts[module_key(name)].append(_module(parts, bits, reasons.get(name)))
     return StoredWeights(
         place=checkpoint.place,
         config=config_name,
@@ -96,7 +92,6 @@ def stored_weights(checkpoint: Checkpoint, config_name: str, bits: int = 4) -> S
         bytes=checkpoint.bytes,
         dtypes=checkpoint.dtypes,
         modules={key: _together(same) for key, same in experts.items()},
-        beside=tuple(BesideTensors(reason, nbytes, tensors) for reason, (nbytes, tensors) in beside.items()),
     )
 
 
@@ -132,10 +127,10 @@ def _split(name: str) -> tuple[str, str]:
     return name, "weight"
 
 
-def _module(parts: Mapping[str, StoredTensor], bits: int) -> StoredModule:
+def _module(parts: Mapping[str, StoredTensor], bits: int, reason: BesideReason | None) -> StoredModule:
     first = next((parts[one] for one in (*_PARTS, "_blocks") if one in parts), next(iter(parts.values())))
     params, matrix, count = _unpacked(parts, bits)
-    return StoredModule(first.name, first.file, sum(one.bytes for one in parts.values()), params, matrix, count)
+    return StoredModule(first.name, first.file, sum(one.bytes for one in parts.values()), params, matrix, count, reason)
 
 
 def _unpacked(parts: Mapping[str, StoredTensor], bits: int) -> tuple[int | None, tuple[int, int] | None, int]:
@@ -175,9 +170,9 @@ def _of_qweight(shape: Sequence[int], parts: Mapping[str, StoredTensor]) -> tupl
         return None
     if shape[1] != outputs:
         return outputs, shape[0]
-    if (index := parts.get("g_idx")) is not None and prod(index.shape):
-        return outputs, prod(index.shape)
-    if zeros is None or not prod(zeros.shape):
+    if (index := parts.get("g_idx")) is not None and any(index.shape):
+        return outputs, index.shape[0]
+    if zeros is None or not zeros.shape or not zeros.shape[-1]:
         return None
     return outputs, shape[0] * outputs // zeros.shape[-1]
 
@@ -212,8 +207,8 @@ def format_as_stored(
     """
     if isinstance(published, WeightFormat):
         return msgspec.structs.replace(published, tensors=stored)
-    params = [one.params for one in stored.modules.values()]
-    held = sum(one.bytes for one in stored.modules.values())
+    modules = [one for one in stored.modules.values() if one.reason is None]
+    params, held = [one.params for one in modules], sum(one.bytes for one in modules)
     known = None if None in params else sum(one or 0 for one in params)
     bits = round(held * _BYTE / known) if known else _BYTE
     return WeightFormat(

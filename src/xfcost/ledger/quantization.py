@@ -30,7 +30,7 @@ from xfcost.ledger.stored import StoredWeights
 from xfcost.ledger.units import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from xfcost.ledger.device import Device
     from xfcost.ledger.modes import CacheBytes
@@ -455,6 +455,11 @@ def checkpoint_modules(rows: Sequence[Operation], fused: str | None = None) -> d
     return found
 
 
+def of_classes(rows: Iterable[Operation]) -> bool:
+    """Are they rows of a class of transformers, whose components are its modules?"""
+    return any(row.ran is not None for row in rows)
+
+
 def row_layers(rows: Sequence[Operation]) -> dict[str, Sequence[int]]:
     """Path of a row in layers -> their numbers; of a class of transformers also of others, as many as its times.
 
@@ -467,9 +472,10 @@ def row_layers(rows: Sequence[Operation]) -> dict[str, Sequence[int]]:
         if row.ran is None and row.weight_matrices and block not in layers:
             layers[block], reached = reached, reached + row.times
     found: dict[str, Sequence[int]] = {}
+    of_class = of_classes(rows)
     for row in rows:
         first = layers.get(row.component.rpartition(".")[0])
-        if row.ran is not None:
+        if of_class:
             found[row.path] = _numbers(row)
         elif first is not None:
             found[row.path] = range(first, first + row.times)

@@ -25,6 +25,14 @@ class ModuleKey(NamedTuple):
     name: str
 
 
+class BesideReason(NamedTuple):
+    """Why tensors belong to no operation of a language model."""
+
+    words: str
+    parts: frozenset[str]
+    """Words of their dotted names; a model that has such parts has modules of such names."""
+
+
 class StoredModule(msgspec.Struct, frozen=True):
     """What a checkpoint stores of a module; of experts that are stored one by one, of all of them in a layer."""
 
@@ -40,22 +48,8 @@ class StoredModule(msgspec.Struct, frozen=True):
     """Rows and columns of its weight, unpacked, of each expert alike; None where they are not known, or not two."""
     count: int = 1
     """The experts in it."""
-
-
-class BesideReason(NamedTuple):
-    """Why tensors belong to no operation of a language model."""
-
-    words: str
-    parts: frozenset[str]
-    """Words of their dotted names; a model that has such parts has modules of such names."""
-
-
-class BesideTensors(msgspec.Struct, frozen=True):
-    """Tensors that may belong to no operation, for a reason."""
-
-    reason: BesideReason
-    bytes: int
-    tensors: int
+    reason: BesideReason | None = None
+    """Why it may belong to no operation."""
 
 
 class StoredWeights(msgspec.Struct, frozen=True, eq=False):
@@ -72,9 +66,6 @@ class StoredWeights(msgspec.Struct, frozen=True, eq=False):
     dtypes: Mapping[str, int]
     """Type, as the files call it -> bytes of its tensors; the one with most bytes is first."""
     modules: Mapping[ModuleKey, StoredModule]
-    """Those that may belong to operations."""
-    beside: tuple[BesideTensors, ...]
-    """The others."""
 
 
 _LAYER: Final = re.compile(r"(?:^|(?P<stack>.*?)\.)(?:layers|layer|blocks|block|blk|h)\.(?P<layer>\d+)\.(?P<name>.+)")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ from xfcost.ledger.quantization import (
     checkpoint_modules,
     config_warnings,
     module_name,
+    of_classes,
     row_layers,
 )
 from xfcost.ledger.stored import ModuleKey, StoredModule, StoredWeights, module_key
@@ -33,14 +35,11 @@ class JoinedWeights(NamedTuple):
 
     held: Mapping[str, int]
     """Path of a row -> bytes of its weights in all blocks."""
+    bytes: int
+    """Those of operations that run."""
     beside: Mapping[str, int]
-    """Why -> bytes that belong to no operation."""
+    """Why -> the other bytes."""
     warnings: tuple[str, ...]
-
-    @property
-    def bytes(self) -> int:
-        """Those that belong to operations."""
-        return sum(self.held.values())
 
 
 class _Unit(NamedTuple):
@@ -71,6 +70,7 @@ _TABLES: Final = (
 _HEADS: Final = ("lm_head", "embed_out", "output")
 _COPY: Final = "a copy of the table that the head shares"
 _NO_HEAD: Final = "a head that the counted model does not have"
+_UNREAD: Final = "not read in this pass"
 _NO_NAME: Final = "no operation of these names"
 
 
@@ -134,29 +134,50 @@ class _Join:
         self.beside: dict[str, int] = defaultdict(int)
         self.unnamed: list[str] = []
         self.differences: list[tuple[str, int, int]] = []
-        names = {word for row in self.rows for word in row.component.split(".")}
-        self.modules = dict(stored.modules)
-        for one in stored.beside:
-            if not one.reason.parts.isdisjoint(names):  # the model has such parts
-                self.modules[ModuleKey("", None, one.reason.words)] = StoredModule("", stored.place, one.bytes, None)
+        words = {word for row in self.rows for word in row.component.split(".")}
+        self.modules: dict[ModuleKey, StoredModule] = {}
+        for key, module in stored.modules.items():
+            if module.reason is not None and module.reason.parts.isdisjoint(words):
+                self.beside[module.reason.words] += module.bytes
             else:
-                self.beside[one.reason.words] += one.bytes
+                self.modules[key] = module
+        self.of_class = of_classes(rows)
         self.layers, self.outside = _units(rows, fused)
 
     def result(self) -> JoinedWeights:
-        stacks = {key.stack for key in self.modules if key.layer is not None}
-        if not any(row.vocabulary for row in self.rows) or self.layers is None or len(stacks) != 1:
+        stored = {key.stack for key in self.modules if key.layer is not None}
+        counted = {stack for stack, _ in self.layers}
+        one = len(stored) == len(counted) == 1
+        if not any(row.vocabulary for row in self.rows) or not (one or stored == counted):
             self._as_a_whole()
         else:
-            of_layers: dict[int, dict[str, StoredModule]] = defaultdict(dict)
+            of_layers: dict[tuple[str, int], dict[str, StoredModule]] = defaultdict(dict)
             outside: dict[str, StoredModule] = {}
+            (only,) = counted if one else ("",)
             for key, module in self.modules.items():
-                (outside if key.layer is None else of_layers[key.layer])[key.name] = module
-            self._check_layers(set(of_layers), set(self.layers))
-            for number, modules in sorted(of_layers.items()):
-                self._divide(self.layers[number], modules, f"layer {number}")
+                place = (only if one else key.stack, key.layer or 0)
+                (outside if key.layer is None else of_layers[place])[key.name] = module
+            self._check_layers(of_layers.keys(), self.layers.keys())
+            for (stack, number), modules in sorted(of_layers.items()):
+                where = f"layer {number} of {stack}" if stack and not one else f"layer {number}"
+                self._divide(self.layers[stack, number], modules, where)
             self._divide(self.outside, self._without_heads(outside), "what is outside of layers")
-        return JoinedWeights(self.held, dict(self.beside), tuple(self._warnings()))
+        unused = self._unused()
+        held = sum(self.held.values()) - unused
+        return JoinedWeights(self.held, held, dict(self.beside), tuple(self._warnings()))
+
+    def _unused(self) -> int:
+        """Bytes of parameters that no operation of this pass reads, as those of a tower for images beside text."""
+        total = 0
+        reasons = {module.reason for module in self.modules.values() if module.reason is not None}
+        for row in self.rows:
+            if row.ran is not None or not self.of_class or row.weights_read is None or row.weights_read.elements:
+                continue
+            words = row.component.split(".")
+            why = next((one.words for one in reasons if not one.parts.isdisjoint(words)), _UNREAD)
+            self.beside[why] += self.held[row.path]
+            total += self.held[row.path]
+        return total
 
     def _as_a_whole(self) -> None:
         """Bytes by parameters; what the counted pass lacks of the model's parameters belongs to no operation."""
@@ -171,16 +192,16 @@ class _Join:
                 nbytes = nbytes * counted // stored
         self._share(nbytes, {row.path: row.times * row.params for row in self.rows})
 
-    def _check_layers(self, stored: set[int], counted: set[int]) -> None:
+    def _check_layers(self, stored: AbstractSet[tuple[str, int]], counted: AbstractSet[tuple[str, int]]) -> None:
         if missing := sorted(counted - stored):
             raise UsageError(
-                f"{self.stored.place}: has no tensor of layer {missing[0]}; its tensors are of {len(stored)} layers, "
+                f"{self.stored.place}: has no tensor of layer {missing[0][1]}; they are of {len(stored)} layers; "
                 f"{self.stored.config} has {len(counted)}"
             )
         if more := sorted(stored - counted):
-            tensor = next(one.tensor for key, one in self.modules.items() if key.layer == more[0])
+            tensor = next(one.tensor for key, one in self.modules.items() if key.layer == more[0][1])
             raise UsageError(
-                f"{printable(tensor, 120)}: is of layer {more[0]} in {self.stored.place}, whose tensors are of "
+                f"{printable(tensor, 120)}: is of layer {more[0][1]} in {self.stored.place}, whose tensors are of "
                 f"{len(stored)} layers; {self.stored.config} has {len(counted)}"
             )
 
@@ -329,20 +350,24 @@ def _shape(rows: float, columns: float) -> str:
     return f"{int(rows)}×{int(columns)}"
 
 
-def _units(rows: Sequence[Operation], fused: str | None) -> tuple[dict[int, list[_Unit]] | None, list[_Unit]]:
-    """The units of each layer, and those outside; None where the layers are not one sequence."""
-    modules, numbers = checkpoint_modules(rows, fused), row_layers(rows)
+def _units(
+    rows: Sequence[Operation], fused: str | None
+) -> tuple[dict[tuple[str, int], list[_Unit]], list[_Unit]]:  # fmt: skip
+    """The units of each layer, by its stack of layers and its number, and those outside.
+
+    Of a spec with an encoder and a decoder no layers: what both share stands in one of them in a checkpoint.
+    """
+    modules, numbers, of_class = checkpoint_modules(rows, fused), row_layers(rows), of_classes(rows)
     groups: dict[str, list[Operation]] = defaultdict(list)
     for row in rows:
         if row.params:
-            groups[row.path if row.ran is None else row.component].append(row)
-    layers: dict[int, list[_Unit]] = defaultdict(list)
+            groups[row.component if of_class else row.path].append(row)
+    layers: dict[tuple[str, int], list[_Unit]] = defaultdict(list)
     outside: list[_Unit] = []
-    stacks = set()
     for own in groups.values():
         first = own[0]
         names: dict[str, WeightMatrix | None] = {}
-        key = None if first.ran is None else module_key(module_name(first, numbers[first.path][0]))
+        key = module_key(module_name(first, numbers[first.path][0])) if of_class else None
         if key is not None:
             names[key.name] = None
         for row in own:
@@ -351,12 +376,11 @@ def _units(rows: Sequence[Operation], fused: str | None) -> tuple[dict[int, list
         if first.path not in numbers if key is None else key.layer is None:
             outside.append(_outside(own, names))
             continue
-        stacks.add("" if key is None else key.stack)
+        stack = key.stack if key is not None else ""
         unit = _Unit(tuple(own), tuple(names), {name: one for name, one in names.items() if one is not None})
         for number in numbers[first.path]:
-            layers[number].append(unit)
-    one_sequence = len(stacks) == 1 and not _has_streams(rows)
-    return (dict(layers) if one_sequence else None), outside
+            layers[stack, number].append(unit)
+    return ({} if not of_class and _has_streams(rows) else dict(layers)), outside
 
 
 def _outside(rows: Sequence[Operation], names: Mapping[str, WeightMatrix | None]) -> _Unit:
@@ -367,5 +391,5 @@ def _outside(rows: Sequence[Operation], names: Mapping[str, WeightMatrix | None]
 
 def _has_streams(rows: Iterable[Operation]) -> bool:
     """Has the model an encoder and a decoder?"""
-    firsts = {row.component.partition(".")[0] for row in rows if row.ran is None}
+    firsts = {row.component.partition(".")[0] for row in rows}
     return {"encoder", "decoder"} <= firsts
