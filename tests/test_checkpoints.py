@@ -313,7 +313,7 @@ def changed(**shapes):
         ({"model.embed_tokens.weight": (WORDS + 8, D)}, ("133,120", "131,072")),
         ({f"model.layers.1.{name}.weight": None for name in LINEAR}
          | {f"model.layers.1.{name}.weight": None for name in ("input_layernorm", "post_attention_layernorm")},
-         ("1 layers", "has 2")),
+         ("it has 1 layers", "has 2")),
         ({"model.layers.2.mlp.up_proj.weight": (FFN, D)}, ("3 layers", "has 2")),
         ({"lm_head.weight": None}, ("no tensor of lm_head", "131,072")),
         ({"model.layers.0.mlp.down_proj.weight": None}, ("no tensor of mlp.down_proj", "256×512")),
@@ -574,7 +574,7 @@ def test_shards_that_are_missing_or_in_a_loop(tmp_path):
     says("has no tensor x")
     index.write_text(text_of_index)
     moved = second.rename(folder / "kept")
-    says("no such file; model.safetensors.index.json has")
+    says("no such file, and model.safetensors.index.json has")
     second.symlink_to(second.name)
     says("no such file")
     second.unlink()

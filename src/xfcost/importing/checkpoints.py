@@ -300,7 +300,7 @@ def safetensors_tensors(path: str) -> tuple[tuple[StoredTensor, ...], int]:
         place = os.path.join(folder, shard)
         shown = printable(place, 200)
         if not os.path.exists(place) and expected:
-            raise UsageError(f"{shown}: no such file; {INDEX} has {len(expected):,} tensors in it")
+            raise UsageError(f"{shown}: no such file, and {INDEX} has tensors in it: {printable(expected[0], 120)}")
         for tensor in safetensors_file(place, shown):
             if (before := found.get(tensor.name)) is not None:
                 raise UsageError(f"{shown}: {printable(tensor.name, 120)} is in {before.file} too")

@@ -195,7 +195,7 @@ class _Join:
     def _check_layers(self, stored: AbstractSet[tuple[str, int]], counted: AbstractSet[tuple[str, int]]) -> None:
         if missing := sorted(counted - stored):
             raise UsageError(
-                f"{self.stored.place}: has no tensor of layer {missing[0][1]}; they are of {len(stored)} layers; "
+                f"{self.stored.place}: has no tensor of layer {missing[0][1]}; it has {len(stored)} layers, "
                 f"{self.stored.config} has {len(counted)}"
             )
         if more := sorted(stored - counted):
