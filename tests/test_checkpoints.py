@@ -116,7 +116,7 @@ def test_every_operation_of_a_family_has_the_bytes_of_its_tensors(name, tmp_path
         row.path: 2 * row.params * row.times for row in found.rows if row.params
     }
     assert found.metadata.checkpoint.bytes == found.held_bytes == 2 * sum(map(prod, shapes.values()))
-    assert (found.joined_weights.beside, found.metadata.warnings) == ({}, ())
+    assert (found.joined_weights.others, found.metadata.warnings) == ({}, ())
 
 
 def metadata_of(architecture, **more):
@@ -167,7 +167,7 @@ def test_a_gguf_is_the_model_of_its_metadata(name, tmp_path):
     assert found.held_bytes == sum(
         prod(shape) * 34 // 32 if len(shape) > 1 else 4 * prod(shape) for shape in own.values()
     )
-    assert (found.joined_weights.beside, found.metadata.warnings) == ({}, ())
+    assert (found.joined_weights.others, found.metadata.warnings) == ({}, ())
     assert found.metadata.weight_format.name == "Q8_0"
     assert {gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH[one]] for one, _ in GGUFS.values()} == {*ARCHITECTURES}
 
@@ -262,23 +262,23 @@ def test_bytes_that_belong_to_no_operation_have_a_reason(tmp_path):
     }  # fmt: skip
     more = {name: ("F32", (size,)) for name, size in extra.items()}
     found = decoded(folder_of(tmp_path / "more", tensors | more))
-    assert found.joined_weights.beside == {
+    assert found.joined_weights.others == {
         "vision tower": 84, "audio tower": 12, "multi-token prediction": 72, "rotary frequencies": 8,
         "masks and position ids": 4,
     }  # fmt: skip
     assert found.joined_weights.bytes == found.held_bytes == nbytes(tensors)
     assert found.metadata.checkpoint.bytes == nbytes(tensors | more)
     tied = folder_of(tmp_path / "tied", tensors, tie_word_embeddings=True)
-    assert decoded(tied).joined_weights.beside == {"a copy of the table that the head shares": 2 * WORDS * D}
+    assert decoded(tied).joined_weights.others == {"a copy of the table that the head shares": 2 * WORDS * D}
     base = folder_of(tmp_path / "base", tensors, architectures=["LlamaModel"])
-    (nbytes_of_head,) = xfcost.analyze(str(base), N=9, trace=False).joined_weights.beside.values()
+    (nbytes_of_head,) = xfcost.analyze(str(base), N=9, trace=False).joined_weights.others.values()
     assert nbytes_of_head == 2 * WORDS * D
 
 
 def test_tensors_of_no_known_name_are_named_in_a_warning(tmp_path):
     odd = {"model.layers.1.adapter.weight": ("F32", (5,)), "gate.weight": ("F32", (2,))}
     found = decoded(folder_of(tmp_path / "odd", llama_shapes(plain) | odd))
-    assert sum(found.joined_weights.beside.values()) + found.held_bytes == found.metadata.checkpoint.bytes
+    assert sum(found.joined_weights.others.values()) + found.held_bytes == found.metadata.checkpoint.bytes
     assert found.metadata.warnings
 
 
@@ -492,6 +492,16 @@ def test_a_bad_header_of_safetensors_ends_in_one_line(fault, tmp_path):
     refused(file)
 
 
+def test_a_header_that_is_too_long_is_not_read(tmp_path):
+    (file := tmp_path / "sparse.safetensors").write_bytes(struct.pack("<Q", 150_000_000))
+    os.truncate(file, 200_000_000)
+    tracemalloc.start()
+    with pytest.raises(XfcostError):
+        safetensors_file(str(file), file.name)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
 def refused(file):
     """The one line about a file, in which it is named."""
     (tmp := file.parent / "config.json").write_text(json.dumps(CONFIGS["llama"].to_dict()))
@@ -654,7 +664,7 @@ def test_a_report_says_what_is_on_the_disk(tmp_path):
     found = json.loads(stdout_of(*words, "--format", "json"))
     assert found["checkpoint"] == {
         "place": str(folder), "files": 1, "tensors": 22, "bytes": nbytes(llama_shapes(plain)) + 4000,
-        "operations_bytes": nbytes(llama_shapes(plain)), "beside_bytes": {"vision tower": 4000},
+        "operations_bytes": nbytes(llama_shapes(plain)), "other_bytes": {"vision tower": 4000},
         "dtypes": {"BF16": nbytes(llama_shapes(plain)), "F32": 4000},
     }  # fmt: skip
     assert found["on"]["memory"]["weights"] == nbytes(llama_shapes(plain))
@@ -694,7 +704,7 @@ def test_a_tower_for_images_is_held_and_not_read_in_a_step_of_text(tmp_path):
     found = decoded(files.write_folder(tmp_path / "vl", fields, published, dtypes=tower))
     of_tower = 4 * sum(prod(shapes[name]) for name in tower)
     of_text = 2 * sum(prod(shape) for name, shape in shapes.items() if name not in tower)
-    assert found.joined_weights.beside == {"vision tower": of_tower}
+    assert found.joined_weights.others == {"vision tower": of_tower}
     assert found.joined_weights.bytes == of_text
     assert found.held_bytes == of_tower + of_text
     held = found.joined_weights.held

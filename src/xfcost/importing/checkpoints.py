@@ -4,8 +4,9 @@ A checkpoint is a folder with a config.json and its shards, a snapshot of a Hugg
 a config.json beside it, or one `.gguf`, which has its own metadata (`importing/gguf.py`).
 
 The header of a safetensors file is eight bytes, its length, and JSON: `{name: {dtype, shape, data_offsets}}`. It is
-read here and not by the package of that name, which maps the whole file, tells no offsets, and reads no header that
-comes without its file. Every length and offset is held to the size of the file before anything of that size is read.
+read here and not by the package of that name, which maps the whole file, gives no offsets, and reads no header that
+comes without its file. Every length and offset is compared with the size of the file before anything
+of that size is read.
 """
 
 from __future__ import annotations

@@ -379,7 +379,8 @@ _FAMILIES: Final = {
         _of_glm,
     ),
 }  # fmt: skip
-ARCHITECTURES: Final = tuple(_FAMILIES)
+# Name in GGUF -> class of transformers, the first of several.
+ARCHITECTURES: Final = {name: family.model_class for name, family in _FAMILIES.items()}
 
 
 def _architecture(metadata: Metadata, shown: str) -> str:

@@ -24,15 +24,15 @@ import msgspec
 from xfcost.importing.checkpoints import Checkpoint, StoredTensor
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.stored import (
-    BesideReason,
     ModuleKey,
+    OtherReason,
     StoredModule,
     StoredWeights,
     module_key,
 )
 
 _REASONS: Final = (
-    BesideReason(
+    OtherReason(
         "vision tower",
         frozenset({
             "vision_tower", "vision_model", "vision_encoder", "vision_embed_tokens", "visual", "multi_modal_projector",
@@ -40,15 +40,15 @@ _REASONS: Final = (
             "connector",
         }),
     ),
-    BesideReason(
+    OtherReason(
         "audio tower",
         frozenset({"audio_tower", "audio_model", "audio_encoder", "audio_embed", "embed_audio", "audio_projection"}),
     ),
-    BesideReason("multi-token prediction", frozenset({"mtp", "mtp_layers", "mtp_block", "nextn"})),
-    BesideReason(
+    OtherReason("multi-token prediction", frozenset({"mtp", "mtp_layers", "mtp_block", "nextn"})),
+    OtherReason(
         "rotary frequencies", frozenset({"rotary_emb", "rope_freqs", "rope_factors_long", "rope_factors_short"})
     ),
-    BesideReason("masks and position ids", frozenset({"masked_bias", "position_ids"})),
+    OtherReason("masks and position ids", frozenset({"masked_bias", "position_ids"})),
 )  # fmt: skip
 _MTP: Final = _REASONS[2]
 _MASKS: Final = _REASONS[4]
@@ -73,7 +73,7 @@ _UNNAMED: Final = re.compile(r"(?P<module>.+\.(?:gate_up_proj|down_proj))(?P<par
 def stored_weights(checkpoint: Checkpoint, config_name: str, bits: int = 4) -> StoredWeights:
     """The modules of a checkpoint; its integers of compressed-tensors have so many `bits`."""
     groups: dict[str, dict[str, StoredTensor]] = defaultdict(dict)
-    reasons: dict[str, BesideReason] = {}
+    reasons: dict[str, OtherReason] = {}
     names = [checkpoint.module_name(tensor.name) for tensor in checkpoint.tensors]
     predicted = _predicted_from(names)
     for name, tensor in zip(names, checkpoint.tensors, strict=True):
@@ -103,7 +103,7 @@ def _predicted_from(names: Iterable[str]) -> int | None:
     return min((module_key(one).layer or 0 for one in names if one.endswith("eh_proj.weight")), default=None)
 
 
-def _reason(name: str, tensor: StoredTensor, predicted: int | None) -> BesideReason | None:
+def _reason(name: str, tensor: StoredTensor, predicted: int | None) -> OtherReason | None:
     if name.endswith("attn.bias") and len(tensor.shape) >= _MASK_SIDES:
         return _MASKS
     words = name.split(".")
@@ -127,7 +127,7 @@ def _split(name: str) -> tuple[str, str]:
     return name, "weight"
 
 
-def _module(parts: Mapping[str, StoredTensor], bits: int, reason: BesideReason | None) -> StoredModule:
+def _module(parts: Mapping[str, StoredTensor], bits: int, reason: OtherReason | None) -> StoredModule:
     first = next((parts[one] for one in (*_PARTS, "_blocks") if one in parts), next(iter(parts.values())))
     params, matrix, count = _unpacked(parts, bits)
     return StoredModule(first.name, first.file, sum(one.bytes for one in parts.values()), params, matrix, count, reason)

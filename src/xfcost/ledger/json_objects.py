@@ -205,8 +205,8 @@ def checkpoint_object(ledger: Ledger) -> dict[str, Any]:
     if stored is None or found is None:
         return {}
     figures = {name: getattr(stored, name) for name in ("place", "files", "tensors", "bytes")}
-    beside = {"operations_bytes": found.bytes, "beside_bytes": dict(found.beside)}
-    return {"checkpoint": figures | beside | {"dtypes": dict(stored.dtypes)}}
+    others = {"operations_bytes": found.bytes, "other_bytes": dict(found.others)}
+    return {"checkpoint": figures | others | {"dtypes": dict(stored.dtypes)}}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:

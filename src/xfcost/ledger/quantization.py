@@ -72,7 +72,7 @@ class WeightFormat(msgspec.Struct, frozen=True):
     scale_bits: int
     """Of a scale, and of its zero point."""
     words: str
-    """How a quantised matrix is stored, for reports; empty where its tensors alone tell that."""
+    """How a quantised matrix is stored, for reports; empty where its tensors alone show that."""
     products: str | None = None
     """The dtype of products with it, where the device has a peak for it; None: the run's."""
     experts_alone: bool = False
@@ -158,7 +158,7 @@ class StoredAs(NamedTuple):
     modules: Mapping[str, tuple[QuantisedMatrix, ...]] | None = None
     """Path of a row -> its matrices in the modules of a checkpoint; None: all are in `weights`."""
     held: Mapping[str, int] | None = None
-    """Path of a row -> bytes of its weights in all blocks, where a checkpoint's tensors tell them."""
+    """Path of a row -> bytes of its weights in all blocks, where a checkpoint's tensors show them."""
     table: Fraction | None = None
     """Bytes of a weight in the table of the vocabulary, by the same tensors."""
 

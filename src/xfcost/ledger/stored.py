@@ -17,7 +17,7 @@ import msgspec
 
 
 class ModuleKey(NamedTuple):
-    """Where a module stands in a model."""
+    """The place of a module in a model."""
 
     stack: str
     """What stands before the number of its layer; empty outside of layers."""
@@ -25,7 +25,7 @@ class ModuleKey(NamedTuple):
     name: str
 
 
-class BesideReason(NamedTuple):
+class OtherReason(NamedTuple):
     """Why tensors belong to no operation of a language model."""
 
     words: str
@@ -48,7 +48,7 @@ class StoredModule(msgspec.Struct, frozen=True):
     """Rows and columns of its weight, unpacked, of each expert alike; None where they are not known, or not two."""
     count: int = 1
     """The experts in it."""
-    reason: BesideReason | None = None
+    reason: OtherReason | None = None
     """Why it may belong to no operation."""
 
 
@@ -58,7 +58,7 @@ class StoredWeights(msgspec.Struct, frozen=True, eq=False):
     place: str
     """The folder or the file, as the user named it."""
     config: str
-    """What its shapes are held to, in messages: `config.json`, or the metadata of the file."""
+    """What its shapes are compared with, in messages: `config.json`, or the metadata of the file."""
     files: int
     tensors: int
     bytes: int

@@ -37,7 +37,7 @@ class JoinedWeights(NamedTuple):
     """Path of a row -> bytes of its weights in all blocks."""
     bytes: int
     """Those of operations that run."""
-    beside: Mapping[str, int]
+    others: Mapping[str, int]
     """Why -> the other bytes."""
     warnings: tuple[str, ...]
 
@@ -131,14 +131,14 @@ class _Join:
         self.rows, self.stored = [row for row in rows if row.params], stored
         self.scores = any(row.macs and (row.vocabulary or row.shared is not None) for row in rows)
         self.held: dict[str, int] = dict.fromkeys((row.path for row in self.rows), 0)
-        self.beside: dict[str, int] = defaultdict(int)
+        self.others: dict[str, int] = defaultdict(int)
         self.unnamed: list[str] = []
         self.differences: list[tuple[str, int, int]] = []
         words = {word for row in self.rows for word in row.component.split(".")}
         self.modules: dict[ModuleKey, StoredModule] = {}
         for key, module in stored.modules.items():
             if module.reason is not None and module.reason.parts.isdisjoint(words):
-                self.beside[module.reason.words] += module.bytes
+                self.others[module.reason.words] += module.bytes
             else:
                 self.modules[key] = module
         self.of_class = of_classes(rows)
@@ -164,7 +164,7 @@ class _Join:
             self._divide(self.outside, self._without_heads(outside), "what is outside of layers")
         unused = self._unused()
         held = sum(self.held.values()) - unused
-        return JoinedWeights(self.held, held, dict(self.beside), tuple(self._warnings()))
+        return JoinedWeights(self.held, held, dict(self.others), tuple(self._warnings()))
 
     def _unused(self) -> int:
         """Bytes of parameters that no operation of this pass reads, as those of a tower for images beside text."""
@@ -175,7 +175,7 @@ class _Join:
                 continue
             words = row.component.split(".")
             why = next((one.words for one in reasons if not one.parts.isdisjoint(words)), _UNREAD)
-            self.beside[why] += self.held[row.path]
+            self.others[why] += self.held[row.path]
             total += self.held[row.path]
         return total
 
@@ -188,7 +188,7 @@ class _Join:
         if stored is not None and stored != counted:
             self.differences.append(("the model", stored, counted))
             if stored > counted:
-                self.beside["parameters that the counted pass does not have"] += nbytes - nbytes * counted // stored
+                self.others["parameters that the counted pass does not have"] += nbytes - nbytes * counted // stored
                 nbytes = nbytes * counted // stored
         self._share(nbytes, {row.path: row.times * row.params for row in self.rows})
 
@@ -211,7 +211,7 @@ class _Join:
             return outside
         heads = {name: one for name, one in outside.items() if name in _HEADS}
         for one in heads.values():
-            self.beside[_COPY if self.scores else _NO_HEAD] += one.bytes
+            self.others[_COPY if self.scores else _NO_HEAD] += one.bytes
         return {name: one for name, one in outside.items() if name not in heads}
 
     def _divide(self, units: Sequence[_Unit], modules: Mapping[str, StoredModule], where: str) -> None:
@@ -255,7 +255,7 @@ class _Join:
             )
 
     def _complete(self, unit: _Unit, mine: Sequence[tuple[str, StoredModule]], where: str) -> bool:
-        """Are all parameters of a unit stored, under its names, or as many as its packing tells?
+        """Are all parameters of a unit stored, under its names, or as many as its packing shows?
 
         Raises:
             UsageError: one of its matrices has another shape.
@@ -297,7 +297,7 @@ class _Join:
         """What no name belongs to, among the rows of whose parameters some are `left`."""
         nbytes = sum(one.bytes for one in rest.values())
         if rest and not left:
-            self.beside[_NO_NAME] += nbytes
+            self.others[_NO_NAME] += nbytes
             self.unnamed += [one.tensor for one in rest.values()]
             return
         self._share(nbytes, left)
@@ -355,7 +355,7 @@ def _units(
 ) -> tuple[dict[tuple[str, int], list[_Unit]], list[_Unit]]:  # fmt: skip
     """The units of each layer, by its stack of layers and its number, and those outside.
 
-    Of a spec with an encoder and a decoder no layers: what both share stands in one of them in a checkpoint.
+    Of a spec with an encoder and a decoder no layers: what both share is in one of them in a checkpoint.
     """
     modules, numbers, of_class = checkpoint_modules(rows, fused), row_layers(rows), of_classes(rows)
     groups: dict[str, list[Operation]] = defaultdict(list)

@@ -64,10 +64,10 @@ def checkpoint_texts(ledger: Ledger) -> Iterator[TextLines]:
     weights = ledger.metadata.weight_format
     if ledger.step is not None and weights is not None and weights.tensors is not None:
         words += f", and a step reads {units.size(ledger.step.weight_bytes)}"
-    if beside := sum(found.beside.values()):
-        reasons = sorted(found.beside.items(), key=lambda item: -item[1])
+    if others := sum(found.others.values()):
+        reasons = sorted(found.others.items(), key=lambda item: -item[1])
         why = reasons[0][0] if len(reasons) == 1 else ", ".join(f"{one} {units.size(held)}" for one, held in reasons)
-        words += f"; {units.size(beside)} belong to no operation: {why}"
+        words += f"; {units.size(others)} belong to no operation: {why}"
     yield line(words, head="checkpoint: ")
 
 
