@@ -30,7 +30,7 @@ from xfcost.spec.hub import config_label, hub_name
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.models import counts_of, listed_name, models
 from xfcost.spec.run import Run, is_deployed, with_defaults
-from xfcost.spec.targets import ModuleTarget, ModuleTexts, config_values, module_target, texts_by_place, writes_text
+from xfcost.spec.targets import ModuleTarget, ModuleTexts, is_gguf, module_target, texts_by_place, writes_text
 from xfcost.systems.spec import SpecSystem, timed_in_turns, torch_there
 
 if TYPE_CHECKING:
@@ -243,6 +243,10 @@ def _target(
 
         one = str(config_file(model, fetch=options.get("fetch"), say=progress))
     target = module_target(one) if isinstance(one, str) else None
+    if target is not None and target.checkpoint is not None:
+        from xfcost.importing.configs import checked_place
+
+        target = checked_place(target)
     if counted and (found := recorded_model(target, options)) is not None:
         return found
     loaded = imported(target, options, progress) if target is not None and target.kind == "config" else None
@@ -255,6 +259,7 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
     `given` are the options of the command: a spec may have no cache of so many tokens.
     """
     from xfcost.importing import loaded_config
+    from xfcost.importing.configs import config_values, weights_at
 
     try:
         cached = 0.0
@@ -262,6 +267,9 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
             new_tokens = read_option("new_tokens", given.get("new_tokens")) or 0
             cached = max(read_option("N", given.get("N")) or (inf,)) + new_tokens
         loaded = loaded_config(Path(target.place), settings_texts(given.get("settings")), cached)
+        if target.checkpoint is not None:
+            weights = weights_at(target, config_values(target.place) or {})
+            loaded = msgspec.structs.replace(loaded, weights=weights)
         if (known := target.published) is None:
             return loaded
         spec = msgspec.structs.replace(loaded.spec, name=known.title, paper=known.paper)
@@ -292,17 +300,20 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Pub
     if target is None or target.kind != "config" or any(given.get(name) for name in runs):
         return None
     name: str | None = target.text
-    config = None
-    if name not in models():
+    listed = name in models()
+    if not listed:
         from xfcost.importing import listed_model
+        from xfcost.importing.configs import config_values
 
-        name, config = listed_model(config_values(target.place) or {}), target.text
+        name = listed_model(config_values(target.place) or {}, all_fields=not is_gguf(target.place))
     if name is None or counts_of(name) is None:
         return None
     from xfcost.systems.published import published_system
 
     run = module_run(given, "config", target.place)
-    found = published_system(name, run.batch, run.mode, eager=run.attention == "eager", config=config)
+    found = published_system(
+        name, run.batch, run.mode, eager=run.attention == "eager", target=None if listed else target
+    )
     if found is None:
         return None
     found.tf32 = run.dtype == TF32

@@ -22,7 +22,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.quantization import checkpoint_warnings
+from xfcost.ledger.stored_rows import checkpoint_warnings
 from xfcost.ledger.units import BYTES_PER_ELEMENT, Number
 from xfcost.program.residual import component_rows
 from xfcost.program.tape import without_work
@@ -254,8 +254,8 @@ def tiled(core: AttentionCore, on_chip: Number) -> Number:
 
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
-    "batch", "dtype", "attention", "mode", "logits", "weight_format", "cache_format", "memory_level", "source",
-    "settings",
+    "batch", "dtype", "attention", "mode", "logits", "weight_format", "cache_format", "checkpoint", "memory_level",
+    "source", "settings",
 )  # fmt: skip
 
 
@@ -272,7 +272,7 @@ def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
         grid_tokens=grid.tokens,
         extra_tokens=grid.special,
         **{name: getattr(architecture, name) for name in _RUN},
-        warnings=(*checkpoint_warnings(rows, architecture.weight_format), *architecture.warnings),
+        warnings=(*_checkpoint_warnings(architecture, rows), *architecture.warnings),
         default_note=architecture.default_note if attends else architecture.dtype_note,
         attends=attends,
         preset=not is_path(architecture.source),
@@ -293,6 +293,11 @@ def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
         versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),
     )
+
+
+def _checkpoint_warnings(architecture: Architecture, rows: Sequence[Operation]) -> tuple[str, ...]:
+    element = BYTES_PER_ELEMENT[architecture.dtype]
+    return checkpoint_warnings(rows, architecture.weight_format, architecture.checkpoint, element)
 
 
 def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str, Any]:

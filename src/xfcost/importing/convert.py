@@ -33,6 +33,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.run import Run
 from xfcost.spec.show import spec_text
+from xfcost.spec.targets import folder_name
 
 # model_type -> (file of this folder, struct in it)
 FAMILIES: Final[dict[str, tuple[str, str]]] = {
@@ -206,7 +207,7 @@ def _name(path: Path, file: ConfigFile) -> str:
     model = hub_source(str(path))
     if model is not None:
         return model.repo.rpartition("/")[2]
-    candidates = (path.stem if path.stem != "config" else "", in_config, path.resolve().parent.name, "model")
+    candidates = (path.stem if path.stem != "config" else "", in_config, folder_name(path), "model")
     plain = (re.sub(r"[^\w .+-]", "", name).strip(" .") for name in candidates)
     return next(name for name in plain if name)[:_MAX_NAME_LENGTH]
 
@@ -236,11 +237,28 @@ def loaded_config(path: Path, settings: Sequence[str] = (), cached: float = 0) -
 _IGNORED_BY_CLASSES: Final = COST_FREE | {"auto_map", "quantization_config"}
 
 
-def listed_model(values: Mapping[str, Any]) -> str | None:
-    """The model of the list whose config has these fields, but for null and those that change no count; or None."""
+def listed_model(values: Mapping[str, Any], *, all_fields: bool = True) -> str | None:
+    """The model of the list whose config has these fields, but for null and those that change no count; or None.
+
+    The metadata of a GGUF do not have `all_fields` of a config: those that both have decide, where one model has them.
+    """
     fields = _counted_fields(values)
-    configs = ((name, msgspec.json.decode(config_of(name).read_bytes())) for name in models())
-    return next((name for name, config in configs if _counted_fields(config) == fields), None)
+    configs = {name: msgspec.json.decode(config_of(name).read_bytes()) for name in models()}
+    if all_fields:
+        return next((name for name, config in configs.items() if _counted_fields(config) == fields), None)
+    found = [name for name, config in configs.items() if _alike(_counted_fields(config), fields)]
+    return found[0] if len(found) == 1 else None
+
+
+# Fields of a GGUF without which two models are not called alike: their class, and what gives their matrices.
+_SHAPES: Final = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+# What does not change a count, and is written otherwise in a GGUF.
+_POSITIONS: Final = ("rope_theta", "max_position_embeddings")
+
+
+def _alike(listed: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    both = (listed.keys() & fields.keys()) - {*_POSITIONS}
+    return all(name in both for name in _SHAPES) and all(listed[name] == fields[name] for name in both)
 
 
 def _counted_fields(values: Mapping[str, Any]) -> dict[str, Any]:

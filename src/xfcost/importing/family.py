@@ -20,7 +20,7 @@ from xfcost.ledger.errors import ComponentError, SpecError, divisors_text, neare
 from xfcost.spec.grammar import split_path
 from xfcost.spec.grammar_errors import expected, path_of
 from xfcost.spec.reader import path_text, read_file, shown_value, value_at
-from xfcost.spec.targets import CONFIG
+from xfcost.spec.targets import CONFIG, is_gguf
 
 _MAX_DIGITS: Final = 40
 _WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -33,10 +33,11 @@ class ConfigFile(NamedTuple):
     """The path as the user gave it."""
     values: Mapping[str, Any]
     lines: Mapping[str, int]
+    """0 of the metadata of a GGUF, which has none."""
 
     def error(self, field: str, message: str) -> SpecError:
         """The error `config.json:12 hidden_size: message`; without a line if the file doesn't have the field."""
-        line = f":{self.lines[field]}" if field in self.lines else ""
+        line = f":{self.lines[field]}" if self.lines.get(field) else ""
         return SpecError(f"{self.name}{line} {printable(field)}: {message}")
 
 
@@ -48,6 +49,11 @@ def read_config(path: Path, name: str) -> ConfigFile:
     """
     if path.is_dir() and (path / "config.json").is_file():
         raise SpecError(f"{name}: is a directory; expected {CONFIG.what}: {name.rstrip('/')}/config.json")
+    if is_gguf(str(path)):
+        from xfcost.importing.gguf import gguf_config
+
+        metadata = gguf_config(str(path))
+        return ConfigFile(name, metadata, dict.fromkeys(metadata, 0))
     text = read_file(path, name, CONFIG)
     _check_syntax(text, name)
     values: dict[str, Any] = {}
@@ -404,7 +410,7 @@ class _Fields:
         expectation = f"expected {', '.join(choices)}" if choices else expected(text, value)
         near = nearest(value, choices) if isinstance(value, str) and choices else ""
         near = f"; {near}" if near.startswith("did you mean") else ""
-        line = f":{self.file.lines[name]}" if name in self.file.lines else ""
+        line = f":{self.file.lines[name]}" if self.file.lines.get(name) else ""
         field = path_text((name, *path[1:]))
         return SpecError(f"{self.file.name}{line} {field}: {expectation}, got {shown_value(value)}{near}")
 

@@ -159,6 +159,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         **_if_any("prediction", ledger.prediction),
         **mode_objects(ledger),
         **formats_object(ledger),
+        **checkpoint_object(ledger),
         **({} if ledger.on is None else {"on": ledger.on.to_object()}),
         **({"choices": [choice.record() for choice in ledger.choices]} if ledger.choices else {}),
         "training": None if ledger.training is None else ledger.training.to_object(),
@@ -180,6 +181,16 @@ def formats_object(ledger: Ledger) -> dict[str, Any]:
     formats = {"weights": None if weights is None else weights.name, "cache": metadata.cache_format}
     published = {"as_published": True} if weights is not None and weights.published else {}
     return {"quantised": formats | published | {"weight_bytes": ledger.held_bytes}} if any(formats.values()) else {}
+
+
+def checkpoint_object(ledger: Ledger) -> dict[str, Any]:
+    """The key `checkpoint`: bytes on the disk, of operations, and of none by reason; {} where none was named."""
+    stored, found = ledger.metadata.checkpoint, ledger.joined_weights
+    if stored is None or found is None:
+        return {}
+    figures = {name: getattr(stored, name) for name in ("place", "files", "tensors", "bytes")}
+    others = {"operations_bytes": found.bytes, "other_bytes": dict(found.others)}
+    return {"checkpoint": figures | others | {"dtypes": dict(stored.dtypes)}}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:

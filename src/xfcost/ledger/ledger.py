@@ -6,6 +6,7 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,6 +22,7 @@ from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, WeightFormat, quantised_cache, storage
 from xfcost.ledger.ran import NOTHING_RAN, ClosedForm, ModuleRun
+from xfcost.ledger.stored_rows import JoinedWeights, joined
 from xfcost.ledger.tested import untested
 from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 
@@ -247,8 +249,24 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def storage(self) -> StoredAs:
         """How its weights and cache are stored."""
-        metadata = self.metadata
-        return storage(self.bytes_per_element, self.rows, metadata.weight_format, metadata.cache_format)
+        metadata, weights = self.metadata, self.metadata.weight_format
+        found = storage(self.bytes_per_element, self.rows, weights, metadata.cache_format)
+        if weights is None or weights.tensors is None:
+            return found
+        own = self.joined_weights if weights.tensors is self.metadata.checkpoint else None
+        held = (own or joined(self.rows, weights.tensors, weights.fused)).held
+        tables = (Fraction(held[row.path], row.params) for row in self.rows if row.vocabulary and row.params)
+        return found._replace(held=held, table=next(tables, None))
+
+    @cached_property
+    def joined_weights(self) -> JoinedWeights | None:
+        """What its operations have of the checkpoint's tensors; None where these are not known.
+
+        Raises:
+            UsageError: the tensors have other shapes or layers.
+        """
+        stored, weights = self.metadata.checkpoint, self.metadata.weight_format
+        return None if stored is None else joined(self.rows, stored, None if weights is None else weights.fused)
 
     @property
     def held_bytes(self) -> int:

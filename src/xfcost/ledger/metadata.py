@@ -11,6 +11,7 @@ from xfcost.ledger.accounts import RUN
 from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.roofs import Roofs
+from xfcost.ledger.stored import StoredWeights
 from xfcost.ledger.units import Seconds
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     cache_format: str | None = None
     cache_blocks: CacheBlocks | None = None
     """The blocks in which memory for the cache is reserved, where the run has devices and some are given."""
+    checkpoint: StoredWeights | None = None
+    """The tensors of the checkpoint that was named; None of a config or a spec alone."""
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for, with `--memory-level`."""
     source: str = ""

@@ -26,10 +26,11 @@ import msgspec
 
 from xfcost.ledger.errors import printable
 from xfcost.ledger.patterns import wrong_pattern
+from xfcost.ledger.stored import StoredWeights
 from xfcost.ledger.units import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from xfcost.ledger.device import Device
     from xfcost.ledger.modes import CacheBytes
@@ -71,7 +72,7 @@ class WeightFormat(msgspec.Struct, frozen=True):
     scale_bits: int
     """Of a scale, and of its zero point."""
     words: str
-    """How it is stored, for reports."""
+    """How a quantised matrix is stored, for reports; empty where its tensors alone show that."""
     products: str | None = None
     """The dtype of products with it, where the device has a peak for it; None: the run's."""
     experts_alone: bool = False
@@ -101,7 +102,9 @@ class WeightFormat(msgspec.Struct, frozen=True):
     fused: str | None = None
     """What the checkpoint calls its map to queries, keys and values, where it has one for the three."""
     published: bool = False
-    """Is it that of the checkpoint, by its config?"""
+    """Is it that of the checkpoint, by its config or its tensors?"""
+    tensors: StoredWeights | None = None
+    """The checkpoint's tensors, where they are known: the bytes are theirs."""
 
     def bytes(self, matrix: WeightMatrix) -> int:
         """Of the matrices with their scales."""
@@ -154,6 +157,10 @@ class StoredAs(NamedTuple):
     """Components of softmax attention, whose keys and values a cache may quantise; a recurrent state stays as it is."""
     modules: Mapping[str, tuple[QuantisedMatrix, ...]] | None = None
     """Path of a row -> its matrices in the modules of a checkpoint; None: all are in `weights`."""
+    held: Mapping[str, int] | None = None
+    """Path of a row -> bytes of its weights in all blocks, where a checkpoint's tensors show them."""
+    table: Fraction | None = None
+    """Bytes of a weight in the table of the vocabulary, by the same tensors."""
 
     def quantised(self, row: Operation) -> tuple[QuantisedMatrix, ...]:
         """The matrices of an operation that are quantised; none of a table that it shares."""
@@ -168,6 +175,8 @@ class StoredAs(NamedTuple):
 
     def held_in_all(self, row: Operation) -> int:
         """Bytes of the parameters of all blocks of an operation."""
+        if self.held is not None:
+            return self.held.get(row.path, 0)
         fewer = sum(
             one.blocks * (one.form.bytes(one.matrix) - one.matrix.elements * self.element)
             for one in self.quantised(row)
@@ -181,7 +190,9 @@ class StoredAs(NamedTuple):
 
     def read_bytes(self, row: Operation, elements: float) -> int | float:
         """Bytes of `elements` of its weights: of experts, which are stored alike, in proportion."""
-        if not self.quantised(row):
+        if self.table is not None and row.vocabulary and not row.params:
+            return int(elements * self.table)
+        if not self.quantised(row) and (self.held is None or not row.params):
             return elements * self.element
         held = self.held_bytes(row)
         return int(elements * held // row.params) if isinstance(elements, int) else float(elements / row.params * held)
@@ -207,7 +218,7 @@ def storage(element: int, rows: Sequence[Operation], weights: WeightFormat | Non
     experts_alone = experts_alone and any(one.count > 1 for row in rows for one in row.weight_matrices)
     modules = None
     if weights is not None and weights.published:
-        modules = _of_modules(rows, weights, ModuleFormats(weights))
+        modules = _of_modules(rows, weights, ModuleFormats(weights)) if weights.words else {}
     if cache is None:
         return StoredAs(element, weights, experts_alone, modules=modules)
     softmax = (row for row in rows if row.fused or (row.content_dependent and "softmax" in row.operation))
@@ -305,7 +316,7 @@ def _head(rows: Sequence[Operation]) -> tuple[str, WeightMatrix] | None:
     return None
 
 
-def checkpoint_warnings(rows: Sequence[Operation], weights: WeightFormat | None) -> tuple[str, ...]:
+def config_warnings(rows: Sequence[Operation], weights: WeightFormat | None) -> tuple[str, ...]:
     """Warnings of what a checkpoint's config says that has no effect on the counts of its model."""
     if weights is None or not weights.published:
         return ()
@@ -420,24 +431,20 @@ def checkpoint_modules(rows: Sequence[Operation], fused: str | None = None) -> d
     outputs = {row.component: row.weight_matrices[0] for row in rows if row.operation == "out" and row.weight_matrices}
     stacked = _of_experts(rows)
     found: dict[str, list[CheckpointModule]] = {}
-    layers: dict[str, int] = {}  # a block of a spec -> the number of its first layer
-    reached = 0
+    layers = row_layers(rows)
     for row in rows:
         if not row.weight_matrices:
             continue
         if row.ran is not None:
-            blocks = [_GROUP.sub(str(one), row.component, count=1) for one in _numbers(row)]
+            blocks = [module_name(row, number) for number in layers[row.path]]
             own = stacked.get(row.path) or [("", one) for one in row.weight_matrices]
         else:
-            block = row.component.rpartition(".")[0]
-            if block not in layers:
-                layers[block], reached = reached, reached + row.times
             around, _, own_name = (
                 row.operation.rpartition("_") if row.operation not in _MODULES else ("", "", row.operation)
             )
             inside = {"experts": "mlp.experts.0", "shared": "mlp.shared_experts"}.get(around)
             inside = inside or ("self_attn" if row.component in mixers else "mlp")
-            blocks = [f"model.layers.{layers[block] + one}.{inside}" for one in range(row.times)]
+            blocks = [f"model.layers.{number}.{inside}" for number in layers[row.path]]
             names = (fused,) if own_name == "qkv" and fused else _MODULES.get(own_name, (own_name,))
             own = [
                 (f".{name}", part)
@@ -446,6 +453,38 @@ def checkpoint_modules(rows: Sequence[Operation], fused: str | None = None) -> d
             ]
         found[row.path] = [CheckpointModule(blocks, name, matrix) for name, matrix in own]
     return found
+
+
+def of_classes(rows: Iterable[Operation]) -> bool:
+    """Are they rows of a class of transformers, whose components are its modules?"""
+    return any(row.ran is not None for row in rows)
+
+
+def row_layers(rows: Sequence[Operation]) -> dict[str, Sequence[int]]:
+    """Path of a row in layers -> their numbers; of a class of transformers also of others, as many as its times.
+
+    A layer of a spec is a block with linear maps: a norm may be a block of its own.
+    """
+    layers: dict[str, int] = {}  # a block of a spec -> the number of its first layer
+    reached = 0
+    for row in rows:
+        block = row.component.rpartition(".")[0]
+        if row.ran is None and row.weight_matrices and block not in layers:
+            layers[block], reached = reached, reached + row.times
+    found: dict[str, Sequence[int]] = {}
+    of_class = of_classes(rows)
+    for row in rows:
+        first = layers.get(row.component.rpartition(".")[0])
+        if of_class:
+            found[row.path] = _numbers(row)
+        elif first is not None:
+            found[row.path] = range(first, first + row.times)
+    return found
+
+
+def module_name(row: Operation, number: int) -> str:
+    """The module of a row of a class of transformers in the layer of this number."""
+    return _GROUP.sub(str(number), row.component, count=1)
 
 
 def _columns(matrix: WeightMatrix, parts: int, out: WeightMatrix | None) -> list[WeightMatrix]:
@@ -483,11 +522,11 @@ def _of_experts(rows: Sequence[Operation]) -> dict[str, list[tuple[str, WeightMa
     return found
 
 
-def _numbers(row: Operation) -> list[int]:
+def _numbers(row: Operation) -> Sequence[int]:
     """The numbers of its blocks: of `*` all from 0, of `1-23:2` every second."""
     group = _GROUP.search(row.component)
     if group is None or group[0] == "*":
-        return list(range(row.times))
+        return range(row.times)
     numbers: list[int] = []
     for part in group[0].split(","):
         ends, _, step = part.partition(":")

@@ -25,6 +25,7 @@ class Releases(NamedTuple):
 TESTED: Final = {
     "distributed": Releases("2024.8.0", "2026.8.0"),
     "fvcore": Releases("0.1.5.post20221221", "0.1.5.post20221221"),
+    "gguf": Releases("0.19.0", "0.19.0"),
     "jinja2": Releases("3.1.0", "3.1.6"),
     "joblib": Releases("1.3.0", "1.6.0"),
     "matplotlib": Releases("3.7.0", "3.11.2"),

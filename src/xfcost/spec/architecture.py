@@ -16,6 +16,7 @@ from xfcost.formulas.component import Component, Enter, Head, Joining, Mixer, Pl
 from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.quantization import WeightFormat
+from xfcost.ledger.stored import StoredWeights
 from xfcost.spec.grammar import AnyInput, Group, Spec, StageSpec
 from xfcost.spec.reader import Source, YamlPath
 
@@ -303,6 +304,8 @@ class Architecture(msgspec.Struct, frozen=True):
     weight_format: WeightFormat | None = None
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
     cache_format: str | None = None
+    checkpoint: StoredWeights | None = None
+    """The tensors of the checkpoint that was named."""
     warnings: tuple[str, ...] = ()
     positions: int | None = None
     """The positions that a language model states; None of models without them."""

@@ -69,8 +69,12 @@ def published_weights(config: Fields, name: str = "config.json") -> WeightFormat
         return str(error)
     except (KeyError, TypeError, ValueError, AttributeError):
         return f"its fields of the method {method} are not known"
-    fused = _FUSED.get(str(config.get("model_type")))
-    return msgspec.structs.replace(made, fused=fused, cache=_cache(fields), published=True)
+    return msgspec.structs.replace(made, fused=fused_map(config), cache=_cache(fields), published=True)
+
+
+def fused_map(config: Fields) -> str | None:
+    """What a checkpoint with this config calls its one map to queries, keys and values; None: it has three."""
+    return _FUSED.get(str(config.get("model_type")))
 
 
 # Fields with the modules that stay in the model's dtype.

@@ -31,7 +31,7 @@ from xfcost.spec.hub import hub_name
 from xfcost.spec.models import config_of, listed_name, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
-from xfcost.spec.targets import module_target
+from xfcost.spec.targets import is_checkpoint, module_target
 
 STDIN: Final = "-"
 """The name of a spec that is read from stdin."""
@@ -250,11 +250,7 @@ def lineage(name: str) -> list[Written]:
         SpecError: a file can't be read, or extends a missing file, or itself.
         UsageError: no such preset.
     """
-    if (target := module_target(name)) is not None and target.kind != "config":
-        raise UsageError(
-            f"{printable(name, 200)}: expected a spec; a torch module has no YAML "
-            "(analyze, compare, plot, glance and diagram take it)"
-        )
+    _check_spec(name)
     path, shown, text = _first(name)
     first, first_shown = path, shown
     files: list[Written] = []
@@ -287,6 +283,25 @@ def lineage(name: str) -> list[Written]:
             raise source.error(("extends",), f"more than {_MOST_EXTENDS} specs extend one another: {trail}")
 
 
+def _check_spec(name: str) -> None:
+    """Refuse what has no YAML.
+
+    Raises:
+        UsageError: it names a torch module or a checkpoint.
+    """
+    target = module_target(name)
+    if target is not None and target.kind != "config":
+        raise UsageError(
+            f"{printable(name, 200)}: expected a spec; a torch module has no YAML "
+            "(analyze, compare, plot, glance and diagram take it)"
+        )
+    if target is not None and target.checkpoint is not None:
+        raise UsageError(
+            f"{printable(name, 200)}: expected a spec; a checkpoint has no YAML (analyze, compare, find, plot, report "
+            "and roofline take it)"
+        )
+
+
 # Presets with an unknown name in theirs that a message lists.
 _MOST_NEAR: Final = 5
 
@@ -309,7 +324,8 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if name not in files and f"common-{name}" in files:  # a mechanism, in the model that all of them share
         name = f"common-{name}"
     if name not in files and os.path.isdir(name):
-        raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset")
+        own = "; a checkpoint's folder is named by its path: ./" + printable(name) if is_checkpoint(f"./{name}") else ""
+        raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset{own}")
     if name not in files:
         hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
         names = [*preset_files(), *models()]
@@ -326,6 +342,10 @@ def _first(name: str) -> tuple[Path, str, str]:
     if name == STDIN:
         return Path(STDIN), "stdin", _stdin()
     path, shown = _find(name)
+    if os.path.isdir(path):
+        raise SpecError(
+            f"{shown}: is a directory; expected a YAML file, or a folder with a config.json or with tensors"
+        )
     return path, shown, read_file(path, shown, _expected_file(name))
 
 

@@ -29,7 +29,7 @@ from xfcost.spec.checks import (
 from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import Source, YamlPath
-from xfcost.spec.run import Chosen, Run, cache_of, chosen_for, is_language_model, weights_of
+from xfcost.spec.run import Chosen, Run, cache_of, chosen_for, is_language_model, tensors_of, weights_of
 
 if TYPE_CHECKING:
     from xfcost.spec.load import Loaded
@@ -213,6 +213,7 @@ class Placement:
             **self.chosen._asdict(),
             mode=run.mode,
             weight_format=weight_format,
+            checkpoint=tensors_of(self.loaded.weights),
             positions=positions,
             warnings=(*warnings, *self._beyond(positions, last)),
             cache_format=cache_of(run, self.loaded.weights),

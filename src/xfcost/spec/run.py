@@ -11,6 +11,7 @@ from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
 from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.quantization import UNQUANTISED, WEIGHT_FORMATS, WeightFormat
+from xfcost.ledger.stored import StoredWeights
 from xfcost.spec.grammar import Spec, TokenInput
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFo
     if isinstance(published, WeightFormat):
         return published, tuple(f"quantization_config: {one}" for one in published.remarks)
     return None, (f"quantization_config: {published}; weights are counted in the dtype, --weights-dtype sets a format",)
+
+
+def tensors_of(published: WeightFormat | str | None) -> StoredWeights | None:
+    """The tensors of a checkpoint, where they are known."""
+    return published.tensors if isinstance(published, WeightFormat) else None
 
 
 def cache_of(run: Run, published: WeightFormat | str | None) -> str | None:

@@ -41,11 +41,19 @@ class ModuleTarget(msgspec.Struct, frozen=True):
     """The name in it; empty of a config."""
     text: str
     """As it was given."""
+    checkpoint: str | None = None
+    """The folder or the file with the tensors, where it names them too."""
 
     @property
     def config(self) -> str | None:
         """The path of the config.json."""
         return self.place if self.kind == "config" else None
+
+    @property
+    def named_by(self) -> str:
+        """The path whose last part is its name: of a checkpoint's folder that, and not the config.json in it."""
+        is_folder = self.checkpoint is not None and os.path.basename(self.place) == "config.json"
+        return folder_name(Path(self.place)) if is_folder else self.place
 
     @property
     def published(self) -> PublishedModel | None:
@@ -64,6 +72,8 @@ class ModuleTarget(msgspec.Struct, frozen=True):
 def module_target(text: str) -> ModuleTarget | None:
     """The module that `text` names: `model.py:Net`, `package.module:Net`, `config.json`, `qwen3-32b`; None of a spec.
 
+    A checkpoint is a folder with a config.json or with tensors, a safetensors file or a GGUF.
+
     Raises:
         UsageError: a Python file without a name in it.
     """
@@ -79,7 +89,32 @@ def module_target(text: str) -> ModuleTarget | None:
         )
     if (name := listed_name(text)) is not None:
         return ModuleTarget("config", str(config_of(name)), "", name)
+    if text.endswith((".safetensors", ".gguf")) or is_checkpoint(text):
+        return ModuleTarget("config", text, "", text, text)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
+
+
+def folder_name(file: Path) -> str:
+    """The name of the folder of a file; of a snapshot in the cache of Hugging Face that of the model."""
+    folder = Path(os.path.abspath(file)).parent
+    cached = re.fullmatch(r"models--(?:.+--)?(?P<name>.+)", folder.parent.parent.name)
+    return cached["name"] if cached and folder.parent.name == "snapshots" else folder.name
+
+
+def is_gguf(place: str) -> bool:
+    """Has the file a config in its metadata?"""
+    return place.endswith(".gguf")
+
+
+def is_checkpoint(text: str) -> bool:
+    """Is it the path of a folder with a config.json of transformers, or with tensors?"""
+    if not ("/" in text or os.sep in text or text in (".", "..")) or "\0" in text:
+        return False
+    try:
+        names = os.listdir(text)
+    except OSError:
+        return False
+    return any(name == "config.json" or name.endswith((".safetensors", ".gguf")) for name in names)
 
 
 SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:[x,](?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
@@ -151,10 +186,13 @@ def config_values(path: str) -> dict[str, Any] | None:
 def writes_text(config: str | None, mode: Mode) -> bool:
     """Is a module, of a config or without one, a language model?
 
-    What takes a cache is one. A config without a class is made with the head of one, where it has words.
+    What takes a cache is one, and so are the known architectures of GGUF. A config without a class is made with the
+    head of one, where it has words.
     """
     if config is None or mode in WITH_CACHE:
         return mode in WITH_CACHE
+    if is_gguf(config):
+        return True
     values = config_values(config) or {}
     named = values.get("architectures")
     if not named:

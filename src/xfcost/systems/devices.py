@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.quantization import WeightFormat, checkpoint_warnings
+from xfcost.ledger.quantization import WeightFormat
+from xfcost.ledger.stored_rows import checkpoint_warnings
 from xfcost.parts.serving.bounds import SizedRun, on_devices
 from xfcost.parts.serving.choosing import with_choices
 from xfcost.parts.training.plan import with_training_plan
-from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.spec.run import Run, cache_of, tensors_of, weights_of
 
 
 def sized_on_devices(
@@ -20,7 +23,10 @@ def sized_on_devices(
     Of the weights that is the `published` format, where the run gives none.
     """
     weights, warnings = weights_of(run, published)
-    warnings += checkpoint_warnings(ledger.rows, weights)
+    stored = tensors_of(published)
+    warnings += checkpoint_warnings(ledger.rows, weights, stored, ledger.bytes_per_element)
+    metadata = msgspec.structs.replace(ledger.metadata, checkpoint=stored)
+    ledger = msgspec.structs.replace(ledger, metadata=metadata)
     ledger = ledger.stored_as(weights, cache_of(run, published)).with_warnings(warnings)
     if run.plan is not None:
         return with_training_plan(ledger, None, run.plan)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,6 +15,7 @@ from xfcost.comparing.fitted import closed_form
 from xfcost.counting.generation import generated
 from xfcost.counting.recorded import RecordedCounts, filled, head_of, letters_at, with_fused_attention
 from xfcost.counting.system import AccountOptions, Grown, System
+from xfcost.importing.configs import config_text, weights_at
 from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
@@ -27,6 +27,7 @@ from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.hub import config_label
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.spec.targets import ModuleTarget
 from xfcost.systems.devices import sized_on_devices
 
 if TYPE_CHECKING:
@@ -46,16 +47,18 @@ class PublishedSystem(System):
         batch: samples.
         mode: the mode of `ledger` and `costs`.
         eager: count the matrices of its class's eager attention also where a kernel serves it?
-        config: the path of a config with the fields of the model's, in whose place it answers.
+        target: a config with the fields of the model's, or a checkpoint with one, in whose place it answers.
     """
 
     has_images: Final = False
 
     def __init__(
         self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False,
-        config: str | None = None,
+        target: ModuleTarget | None = None,
     ) -> None:  # fmt: skip
-        self.key, self.counts, self.batch, self.mode, self.eager, self._asked = name, counts, batch, mode, eager, config
+        self.key, self.counts, self.batch, self.mode, self.eager = name, counts, batch, mode, eager
+        self._target = target
+        self._asked = None if target is None else target.place
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
         # Is a forward that of the prefill, with the logits of all tokens?
         self.of_prefill = False
@@ -78,12 +81,14 @@ class PublishedSystem(System):
     @cached_property
     def weights(self) -> WeightFormat | str | None:
         """The format of its checkpoint's weights, or what is not known of that."""
-        return published_weights(self._own_config, self._asked or self.key)
+        if self._target is None:
+            return published_weights(self._own_config, self.key)
+        return weights_at(self._target, self._own_config)
 
     @cached_property
     def _own_config(self) -> dict[str, Any]:
         """That of the file in whose place it answers."""
-        values: dict[str, Any] = json.loads(Path(self.config).read_text(encoding="utf-8-sig"))
+        values: dict[str, Any] = json.loads(config_text(self.config))
         return values
 
     @property
@@ -118,7 +123,7 @@ class PublishedSystem(System):
         return derived
 
     def with_samples(self, samples: int) -> PublishedSystem:
-        other = PublishedSystem(self.key, self.counts, samples, self.mode, eager=self.eager, config=self._asked)
+        other = PublishedSystem(self.key, self.counts, samples, self.mode, eager=self.eager, target=self._target)
         other.of_prefill, other.tf32 = self.of_prefill, self.tf32
         return other
 
@@ -254,10 +259,10 @@ class PublishedSystem(System):
 
 
 def published_system(
-    name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False, config: str | None = None
+    name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False, target: ModuleTarget | None = None
 ) -> PublishedSystem | None:
-    """A model of the list with its counts, which also answer for `config`, with its fields; None where it has none."""
+    """A model of the list with its counts, which also answer for a `target` with its fields; None where it has none."""
     if (file := counts_of(name)) is None:
         return None
     counts = msgspec.json.decode(file.read_bytes(), type=RecordedCounts)
-    return PublishedSystem(name, counts, batch, mode, eager=eager, config=config)
+    return PublishedSystem(name, counts, batch, mode, eager=eager, target=target)

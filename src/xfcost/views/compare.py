@@ -96,7 +96,8 @@ def header(comparison: Comparison) -> Iterator[Part]:
 def _weights_of(name: str, ledger: Ledger) -> str:
     """`gpt-oss 20B 12.82 GiB in MXFP4, as published`."""
     form, dtype = ledger.metadata.weight_format, ledger.metadata.dtype
-    words = dtype if form is None else form.name + (", as published" if form.published else "")
+    origin = "" if form is None or not form.published else ", as published" if form.words else ", as stored"
+    words = dtype if form is None else form.name + origin
     words += f", the cache in {ledger.metadata.cache_format}" if ledger.metadata.published_cache else ""
     return f"{name} {units.size(ledger.held_bytes)} in {words}"
 

@@ -13,6 +13,7 @@ from xfcost.parts.prediction.text import prediction_texts
 from xfcost.parts.serving.text import (
     cache_answers,
     cache_name,
+    checkpoint_texts,
     fit_texts,
     included_texts,
     rate_texts,
@@ -52,6 +53,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from fit_texts(ledger)
     yield from cache_answers(ledger)
     yield from weights_texts(ledger)
+    yield from checkpoint_texts(ledger)
     yield from time_texts(ledger)
     yield from rate_texts(ledger)
     yield from reached_texts(ledger) if ledger.training is None else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from xfcost.ledger import units
@@ -37,7 +37,7 @@ def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
 def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
     """How quantised weights are stored, and which ones are."""
     weights = ledger.metadata.weight_format
-    if weights is None:
+    if weights is None or not weights.words:
         return
     stored, dtype = ledger.storage, ledger.metadata.dtype
     found = [one for row in ledger.rows for one in stored.quantised(row)]
@@ -51,6 +51,37 @@ def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield line(f"{weights.name}, as published: {words}", head="weights: ")
     else:
         yield line(words, head=f"{weights.name} weights: ")
+
+
+def checkpoint_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """The bytes of a checkpoint on the disk: those of operations, those that a step reads, those of none and why."""
+    stored, found = ledger.metadata.checkpoint, ledger.joined_weights
+    if stored is None or found is None:
+        return
+    files = "1 file" if stored.files == 1 else f"{stored.files:,} files"
+    words = f"{units.size(stored.bytes)} on the disk in {files} ({_dtypes(stored.dtypes)}); "
+    words += f"{units.size(found.bytes)} are weights of the operations"
+    weights = ledger.metadata.weight_format
+    if ledger.step is not None and weights is not None and weights.tensors is not None:
+        words += f", and a step reads {units.size(ledger.step.weight_bytes)}"
+    if others := sum(found.others.values()):
+        reasons = sorted(found.others.items(), key=lambda item: -item[1])
+        why = reasons[0][0] if len(reasons) == 1 else ", ".join(f"{one} {units.size(held)}" for one, held in reasons)
+        words += f"; {units.size(others)} belong to no operation: {why}"
+    yield line(words, head="checkpoint: ")
+
+
+# Types of tensors that are listed.
+_MOST_TYPES: Final = 4
+
+
+def _dtypes(dtypes: Mapping[str, int]) -> str:
+    """`Q4_K 3.9 GiB, Q6_K 0.7 GiB`; `BF16` where all have one."""
+    if len(dtypes) == 1:
+        return next(iter(dtypes))
+    shown = [f"{name} {units.size(nbytes)}" for name, nbytes in dtypes.items()]
+    more = len(shown) - _MOST_TYPES
+    return ", ".join(shown[:_MOST_TYPES]) + (f" and {more} more types" if more > 0 else "")
 
 
 def step_answers(ledger: Ledger) -> Iterator[TextLines]:

@@ -16,7 +16,7 @@ Spec = Annotated[
     str,
     shared.spec_argument(
         "A preset, a YAML file, a torch module (model.py:NAME or package.module:NAME, whose code is executed), a "
-        "config.json of transformers, or a model of the list or the Hub."
+        "config.json, a checkpoint, or a model of the list or the Hub."
     ),
 ]
 By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows.")]

@@ -32,6 +32,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from xfcost.importing.configs import config_text, weights_at
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
 from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
@@ -41,10 +42,9 @@ from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import TF32
 from xfcost.parts.training.result import RunPlan
-from xfcost.spec.checkpoints import published_weights
 from xfcost.spec.hub import config_label, hub_notes, hub_source
-from xfcost.spec.reader import read_file, read_value
-from xfcost.spec.targets import CONFIG, ModuleTarget
+from xfcost.spec.reader import read_value
+from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
@@ -183,7 +183,7 @@ class NamedModule:
         self.target, self.texts, self.samples = target, tuple(inputs), batch
         self.name = printable(config_label(target.text), 200)
         published, model = target.published, hub_source(target.place)
-        own = model.repo if model else target.name or os.path.basename(target.place)
+        own = model.repo if model else target.name or os.path.basename(target.named_by)
         self.title = published.title if published else own
         self.build, self._arguments = tuple(build), dict[str, Any]()
         for text in build:
@@ -214,7 +214,7 @@ class NamedModule:
         """The format of the weights of a config's checkpoint, or what is not known of that."""
         if self.target.kind != "config":
             return None
-        return published_weights(_read(self.target.place)[0], self.target.place)
+        return weights_at(self.target, _read(self.target.place)[0])
 
     @property
     def letters(self) -> frozenset[str] | None:
@@ -316,8 +316,9 @@ class NamedModule:
             place = target.place if is_path else getattr(sys.modules.get(target.place), "__file__", None)
             code = str(place)  # of a compiled module
             if place is not None and (target.kind == "config" or place.endswith(".py")):
-                text = Path(place).read_bytes().decode("utf-8", "replace")
-                code = version("transformers") + text if target.kind == "config" else ast.dump(ast.parse(text))
+                is_config = target.kind == "config"
+                text = config_text(place) if is_config else Path(place).read_bytes().decode("utf-8", "replace")
+                code = version("transformers") + text if is_config else ast.dump(ast.parse(text))
             digest = hashlib.sha256(code.encode())
             digest.update(repr((*self.texts, "--build", *self.build)).encode())
             for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
@@ -641,7 +642,7 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
 
 def _read(path: str) -> tuple[dict[str, Any], list[str]]:
     """The fields of a config, and the names of those that are left out."""
-    return without_hub(json.loads(read_file(Path(path), printable(path, 200), CONFIG), object_hook=_numbers))
+    return without_hub(json.loads(config_text(path), object_hook=_numbers))
 
 
 def _numbers(values: dict[str, Any]) -> Any:
