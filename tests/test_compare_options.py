@@ -19,6 +19,7 @@ OF_MODULES = {"inputs", "build", "strict", "mixing", "mixing_limit"}  # tests/te
 OF_TIMING = {"device", *TIMING_OPTIONS}  # tests/test_timing_reports.py
 OF_FILES = {"from_", "machine"}  # tests/test_from_file.py
 NOT_COUNTED = {
+    "fetch",
     "specs", "format_", "columns", "output", "force", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
     "predict", "expert_parallel", "host_memory",
 }  # fmt: skip

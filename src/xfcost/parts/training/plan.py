@@ -60,10 +60,15 @@ def check_mesh(mesh: Mesh, architecture: Architecture | None) -> None:
     """
     if architecture is None:
         plain = Mesh(on=mesh.on)
-        for option in ("tensor_parallel", "pipeline", "checkpoint", "sequence_parallel"):
+        for option, flag in (
+            ("tensor_parallel", "--tensor-parallel"),
+            ("pipeline", "--pipeline"),
+            ("checkpoint", "--recompute"),
+            ("sequence_parallel", "--sequence-parallel"),
+        ):
             if getattr(mesh, MESH_FIELDS[option]) != getattr(plain, MESH_FIELDS[option]):
                 raise UsageError(
-                    f"--{option.replace('_', '-')}: for specs only; every device runs all of a torch module, and "
+                    f"{flag}: for specs only; every device runs all of a torch module, and "
                     "--zero 1, 2 or 3 shares out its optimizer states, gradients and parameters"
                 )
         return

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from xfcost.api.options import flag_of
 from xfcost.comparing.differences import Change, change_object, not_predicted_alike
 from xfcost.comparing.saved_report import Report
 from xfcost.ledger import notebook
@@ -200,7 +201,7 @@ def devices_words(ledger: Ledger) -> list[str]:
     plain = Mesh(on=plan.mesh.on)
     named = {option: getattr(plan.mesh, field) for option, field in MESH_FIELDS.items()}
     shared = [
-        f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
+        flag_of(option) + ("" if value is True else f" {value}")
         for option, value in named.items()
         if value != getattr(plain, MESH_FIELDS[option])
     ]
