@@ -11,6 +11,7 @@ from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing
 from xfcost.api.systems import (
     check_mixing,
     is_module,
+    is_program,
     mixing_limit,
     open_one,
     open_systems,
@@ -114,7 +115,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     given: dict[str, Any] = dict(options)
-    choosing, named = take_choosing(given), not is_module(spec)
+    choosing, named = take_choosing(given), not is_module(spec) or is_program(spec)
     how = account_options(given)
     if given.get("trace") is None and given.get("on") is None:
         how = how._replace(trace=None)

@@ -34,11 +34,11 @@ _IN_PACKAGE: Final = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<nam
 class ModuleTarget(msgspec.Struct, frozen=True):
     """A torch module that has no spec."""
 
-    kind: Literal["file", "package", "config"]
+    kind: Literal["file", "package", "config", "program"]
     place: str
-    """The Python file, the dotted name of the package's module, or the config.json."""
+    """The Python file, the dotted name of the package's module, the config.json, or the .pt2 file of torch.export."""
     name: str
-    """The name in it; empty of a config."""
+    """The name in it; empty of a config and of a program."""
     text: str
     """As it was given."""
 
@@ -62,7 +62,9 @@ class ModuleTarget(msgspec.Struct, frozen=True):
 
 
 def module_target(text: str) -> ModuleTarget | None:
-    """The module that `text` names: `model.py:Net`, `package.module:Net`, `config.json`, `qwen3-32b`; None of a spec.
+    """The module that `text` names: `model.py:Net`, `package.module:Net`, `config.json`, `net.pt2`, `qwen3-32b`.
+
+    None of a spec.
 
     Raises:
         UsageError: a Python file without a name in it.
@@ -79,6 +81,8 @@ def module_target(text: str) -> ModuleTarget | None:
         )
     if text in models():
         return ModuleTarget("config", str(config_of(text)), "", text)
+    if text.endswith(".pt2"):
+        return ModuleTarget("program", text, "", text)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
 
 
