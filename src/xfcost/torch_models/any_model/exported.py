@@ -42,10 +42,13 @@ def _with_autocast(device: str, dtype: Any, enabled: bool, cached: Any, body: Ca
         return body(*args)
 
 
-_WHOLE: Final[list[Any]] = [*OUTER, *COMPLETE]
+def _is_in_torch(function: Any) -> bool:
+    return getattr(torch, function.__name__, None) is function
+
+
 # Name of an operation in a graph -> the function that counts as one operation, or that runs what it is given.
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
-    **{one.__name__: one for one in _WHOLE if getattr(torch, one.__name__, None) is one},
+    **{one.__name__: one for one in (*OUTER, *COMPLETE) if _is_in_torch(one)},
     "fft_rfft": torch.fft.rfft,
     "fft_irfft": torch.fft.irfft,
     "scaled_dot_product_attention": nn.functional.scaled_dot_product_attention,
