@@ -198,9 +198,7 @@ def open_systems(
     kinds = [writes_text(one.config, run.mode) if isinstance(one, ModuleTarget) else one.kind(run) for one in systems]
     for number, target in named.items():
         config = as_built(run, text=kinds[number - 1] is True, beside=kinds)
-        stored = stored_forward(target, options, config)
-        named_one = named_module(target, *texts[number], options.get("batch"), config, stored)
-        systems[number - 1] = _module_system(named_one, patient=patient)
+        systems[number - 1] = _named_system(target, texts[number], options, config, patient=patient)
     return cast("list[System]", systems)
 
 
@@ -236,6 +234,19 @@ def _module_system(module: GivenModule | NamedModule, *, patient: bool) -> Modul
     from xfcost.systems.module import ModuleSystem
 
     return ModuleSystem(module, patient=patient)
+
+
+def _named_system(
+    target: ModuleTarget, texts: ModuleTexts, options: Mapping[str, Any], config: Run, *, patient: bool
+) -> System:
+    """The module, or the graph, that a target names; the module of a config as its run says."""
+    if target.kind == "onnx":
+        from xfcost.systems.onnx import onnx_system
+
+        batch = options.get("batch")
+        return onnx_system(target.place, *texts, None if batch is None else int(read_option("batch", batch)))
+    stored = stored_forward(target, options, config)
+    return _module_system(named_module(target, *texts, options.get("batch"), config, stored), patient=patient)
 
 
 def _target(

@@ -133,9 +133,10 @@ _MOST_DIFFERENCES: Final = 5
 
 def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[TextLines]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
-    tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
-    why = f", because it does not run on meta ({run.reason})" if run.reason else ""
-    yield line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
+    if run.tensors == "none":
+        yield line(f"graph: every operator of one pass, by its shapes; nothing runs ({run.module})", "bold green")
+    else:
+        yield _dispatched(run, backward)
     for operation, times in run.uncounted.items():
         yield line(f"  not counted, because no formula is known: {operation} ({times:,}×)", "red")
     if run.uncalled:
@@ -147,6 +148,12 @@ def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterat
         yield line(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
     if (more := len(agreement.differences) - _MOST_DIFFERENCES) > 0:
         yield line(f"  and {units.number_of(more, 'difference')} more; json has all")
+
+
+def _dispatched(run: ModuleRun, backward: str) -> TextLines:
+    tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
+    why = f", because it does not run on meta ({run.reason})" if run.reason else ""
+    return line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
 
 
 def _disagreement(ledger: Ledger, agreement: Agreement) -> str:

@@ -32,13 +32,13 @@ _IN_PACKAGE: Final = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<nam
 
 
 class ModuleTarget(msgspec.Struct, frozen=True):
-    """A torch module that has no spec."""
+    """A torch module, or a graph, that has no spec."""
 
-    kind: Literal["file", "package", "config", "program"]
+    kind: Literal["file", "package", "config", "program", "onnx"]
     place: str
-    """The Python file, the dotted name of the package's module, the config.json, or the .pt2 file of torch.export."""
+    """The Python file, the dotted name of the package's module, the config.json, the .pt2 or the .onnx file."""
     name: str
-    """The name in it; empty of a config and of a program."""
+    """The name in it; empty of a config, of a program and of an ONNX file."""
     text: str
     """As it was given."""
 
@@ -62,9 +62,9 @@ class ModuleTarget(msgspec.Struct, frozen=True):
 
 
 def module_target(text: str) -> ModuleTarget | None:
-    """The module that `text` names: `model.py:Net`, `package.module:Net`, `config.json`, `net.pt2`, `qwen3-32b`.
+    """The module, or the graph, that `text` names; None of a spec.
 
-    None of a spec.
+    `model.py:Net`, `package.module:Net`, `config.json`, `net.pt2`, `net.onnx`, `qwen3-32b`.
 
     Raises:
         UsageError: a Python file without a name in it.
@@ -83,6 +83,8 @@ def module_target(text: str) -> ModuleTarget | None:
         return ModuleTarget("config", str(config_of(text)), "", text)
     if text.endswith(".pt2"):
         return ModuleTarget("program", text, "", text)
+    if text.endswith(".onnx"):
+        return ModuleTarget("onnx", text, "", text)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
 
 

@@ -148,7 +148,7 @@ class ModuleSystem(System):
     def on_device(self, run: Run, how: AccountOptions) -> ModuleOnDevice:
         lengths, own = lengths_of(run), self._how(run, how)
         bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=run.plan))
-        tensors = "real" if bare.module is None else bare.module.tensors
+        tensors: Any = "real" if bare.module is None else bare.module.tensors
         return ModuleOnDevice(
             self.name, bare.metadata.dtype, tensors, own, lambda: self.module.on_cpu(lengths),
             ledger=lambda taken: self._account(run, own._replace(taken=taken)),

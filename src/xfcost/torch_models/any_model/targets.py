@@ -297,7 +297,7 @@ class NamedModule:
         Errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.
         """
         plan = None if ledger.training is None else RunPlan(optimizer=ledger.training.step.optimizer)
-        tensors = "real" if ledger.module is None else ledger.module.tensors
+        tensors: Any = "real" if ledger.module is None else ledger.module.tensors
 
         @contextlib.contextmanager
         def as_counted() -> Iterator[Built]:
