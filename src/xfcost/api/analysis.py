@@ -34,6 +34,7 @@ from xfcost.systems.spec import SpecSystem
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
     from typing_extensions import Unpack
 
     from xfcost.counting.comparison import Comparison
@@ -98,12 +99,15 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
 
 
 @takes(AnalyzeOptions)
-def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[AnalyzeOptions]) -> Ledger:
+def analyze(
+    spec: str | os.PathLike[str] | torch.nn.Module | ExportedProgram, **options: Unpack[AnalyzeOptions]
+) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
 
     Args:
         spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
-            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers.
+            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers; or an
+            exported program, or the path of one (`net.pt2`), or of an ONNX graph (`net.onnx`).
         **options: all by name, as on the command line; numbers may be texts there as here (`128k`).
 
     Returns:
@@ -132,7 +136,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
 
 @takes(CompareOptions)
 def compare(
-    *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
+    *specs: str | os.PathLike[str] | torch.nn.Module | ExportedProgram | tuple[torch.nn.Module | ExportedProgram, Any],
     thorough: bool = True,
     **options: Unpack[CompareOptions],
 ) -> Comparison:

@@ -73,8 +73,6 @@ class Sized(NamedTuple):
 
 def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
     """The ledger of one pass; a UsageError where the graph takes no such sizes."""
-    import onnx
-
     walk = Walk(file, sized.sizes, sized.shapes)
     rows, order = dict[int, _Row](), list[int]()
     weights = _Weights(file, walk.ran)
@@ -112,7 +110,7 @@ def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
             name=title, tokens=DASH, grid_tokens=sized.tokens or 0, inputs=", ".join(texts) or "none", dtype=dtype,
             attention=" and ".join(sorted(kinds)) or "no", source=path, image=sized.image, notes=(NOTE,),
             warnings=(warning,) if stored - {dtype} else (),
-            versions={"xfcost": __version__, "onnx": onnx.__version__},
+            versions={"xfcost": __version__},
         ),
         rows=rows_of,
         agreement=Agreement(exact=not names, uncounted=names),
@@ -121,7 +119,7 @@ def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
             eager_bytes=scores.entries * BYTES_PER_ELEMENT[dtype],
             fused_bytes=scores.statistics * max(_STATISTIC_BYTES, BYTES_PER_ELEMENT[dtype]),
         ),
-    )  # fmt: skip
+    ).run_with("onnx")  # fmt: skip
 
 
 def _type_name(element: int) -> str:

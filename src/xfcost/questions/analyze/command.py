@@ -16,7 +16,7 @@ Spec = Annotated[
     str,
     shared.spec_argument(
         "A preset, the path of a YAML file, a torch module (model.py:NAME or package.module:NAME, whose code is "
-        "executed), a config.json of transformers, or a published model."
+        "executed), a config.json of transformers, an exported program (.pt2), an ONNX graph, or a published model."
     ),
 ]
 By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows by ")]
