@@ -248,6 +248,10 @@ def test_a_program_is_compared_and_plotted(file, tmp_path):
     assert (tmp_path / "it.svg").stat().st_size > 1000
 
 
+def test_reach_needs_blocks_that_are_called(file):
+    assert "net.pt2 runs none of its blocks" in error_of("reach", file, "--N", "12")
+
+
 @pytest.mark.parametrize(
     ("inputs", "letters"),
     [

@@ -494,6 +494,13 @@ def test_what_has_no_meaning_is_refused_in_one_line(tmp_path, words):
     assert REFUSED[words] in told
 
 
+@pytest.mark.parametrize("words", ["reach FILE", "measure FILE --save it.jsonl --N 16", "glance FILE", "diagram FILE"])
+def test_questions_that_need_a_run_are_refused_in_one_line(tmp_path, words):
+    path = encoder(tmp_path / "it.onnx", layers=1)
+    told = error_of(*words.replace("FILE", path).split(), cwd=tmp_path)
+    assert "is an ONNX graph, which is counted by its shapes and does not run" in " ".join(told.split())
+
+
 def test_a_batch_that_is_not_open_is_refused(tmp_path):
     path = file(tmp_path / "it.onnx", [node("Relu", "x", "y")], {"x": [1, "seq"]})
     assert "--batch 4: no length" in error_of("analyze", path, "--batch", "4")

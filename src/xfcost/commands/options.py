@@ -117,7 +117,7 @@ _SPECS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mine.yaml": ("a spec of your own (`xfcost show vit > mine.yaml` writes one to start from)", ()),
     "model.py:Net": ("a torch module, whose code is executed", ("show", "stream")),
     "config.json": ("a configuration of transformers", ("show",)),
-    "net.pt2": ("a program of torch.export", ("show", "stream")),
+    "net.pt2": ("a program of torch.export", ("reach", "show", "stream")),
     "net.onnx": ("an ONNX graph", ("diagram", "glance", "measure", "reach", "show", "stream")),
 }
 _TAKES_SPECS: Final = ("spec", "specs", "before", "after")

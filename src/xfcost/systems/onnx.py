@@ -189,9 +189,9 @@ class OnnxSystem(System):
         }  # fmt: skip
         for option, given in asked.items():
             if given:
-                raise self._needs_run(option)
+                raise self.needs_run(option)
         if how.mixing == math.inf:
-            raise self._needs_run("mixing kinds")
+            raise self.needs_run("mixing kinds")
         formats = {"--weights": run.weight_format, "--cache": run.cache_format}
         for option, one in formats.items():
             if one not in (None, UNQUANTISED):
@@ -283,7 +283,7 @@ class OnnxSystem(System):
         Raises:
             UsageError: always.
         """
-        raise self._needs_run("--device")
+        raise self.needs_run("--device")
 
     def reach(self, run: Run, token: Sequence[int] | None, say: Callable[[str], None]) -> Reach:
         """Refused, as `on_device`.
@@ -291,9 +291,10 @@ class OnnxSystem(System):
         Raises:
             UsageError: always.
         """
-        raise self._needs_run("reach")
+        raise self.needs_run("reach")
 
-    def _needs_run(self, what: str) -> UsageError:
+    def needs_run(self, what: str) -> UsageError:
+        """The refusal of `what` needs a run."""
         return UsageError(f"{what}: {self.name} is an ONNX graph, which is counted by its shapes and does not run")
 
 

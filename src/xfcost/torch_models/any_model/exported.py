@@ -188,6 +188,10 @@ class _Program:
         self.inputs = ExportedInputs(Given(tuple(args), dict(kwargs)), names, made, dict(program.range_constraints))
         self.returned = program.call_spec.out_spec
 
+    def __deepcopy__(self, memo: Any) -> _Program:
+        """Itself: copies of the module have parameters of their own, and share the graph."""
+        return self
+
 
 class _Graph:
     """A graph, in segments of nodes of one module; and the graphs of its branches."""

@@ -80,6 +80,10 @@ class ExportedInputs:
         })  # fmt: skip
         self._letters: dict[OpenLetter, Any] = {letter: texts[name] for name, letter in found.items()}
 
+    def __deepcopy__(self, memo: Any) -> ExportedInputs:
+        """Itself: nothing changes it."""
+        return self
+
     def _opened(self) -> dict[Any, _Open]:
         """Every symbol with the axis that gives it: that of its own length, or else of a linear expression in it."""
         found: dict[Any, _Open] = {}
