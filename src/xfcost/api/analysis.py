@@ -11,6 +11,7 @@ from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing
 from xfcost.api.systems import (
     check_mixing,
     is_module,
+    is_program,
     mixing_limit,
     open_one,
     open_systems,
@@ -33,6 +34,7 @@ from xfcost.systems.spec import SpecSystem
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
     from typing_extensions import Unpack
 
     from xfcost.comparing.comparison import Comparison
@@ -102,12 +104,17 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
 
 
 @takes(AnalyzeOptions)
-def analyze(spec: str | os.PathLike[str] | torch.nn.Module, *tensors: Any, **options: Unpack[AnalyzeOptions]) -> Ledger:
+def analyze(
+    spec: str | os.PathLike[str] | torch.nn.Module | ExportedProgram,
+    *tensors: Any,
+    **options: Unpack[AnalyzeOptions],
+) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
 
     Args:
         spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
-            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers.
+            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers; or an
+            exported program, or the path of one (`net.pt2`), or of an ONNX graph (`net.onnx`).
         *tensors: of a module its inputs, as it takes them: `analyze(model, x)`; they are `example_inputs`.
         **options: all by name, as on the command line; numbers may be texts there as here (`128k`).
 
@@ -124,7 +131,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, *tensors: Any, **opt
         if not is_module(spec) or given.get("example_inputs") is not None:
             raise UsageError("analyze: expected inputs of a torch module here, once; options are given by name")
         given["example_inputs"] = tensors[0] if len(tensors) == 1 else tensors
-    choosing, named = take_choosing(given), not is_module(spec)
+    choosing, named = take_choosing(given), not is_module(spec) or is_program(spec)
     how = account_options(given)
     if given.get("trace") is None and given.get("on") is None:
         how = how._replace(trace=None)
@@ -141,7 +148,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, *tensors: Any, **opt
 
 @takes(CompareOptions)
 def compare(
-    *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
+    *specs: str | os.PathLike[str] | torch.nn.Module | ExportedProgram | tuple[torch.nn.Module | ExportedProgram, Any],
     thorough: bool = True,
     **options: Unpack[CompareOptions],
 ) -> Comparison:

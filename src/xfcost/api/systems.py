@@ -34,8 +34,6 @@ from xfcost.spec.targets import ModuleTarget, ModuleTexts, is_gguf, module_targe
 from xfcost.systems.spec import SpecSystem, timed_in_turns, torch_there
 
 if TYPE_CHECKING:
-    import torch
-
     from xfcost.systems.module import ModuleSystem
     from xfcost.systems.published import PublishedSystem
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule, Stored
@@ -85,9 +83,15 @@ def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def is_module(given: Any) -> bool:
-    """Is it a torch module? torch is not imported for the question."""
+    """Is it a torch module, or an exported program? torch is not imported for the question."""
     torch_loaded = sys.modules.get("torch")
-    return torch_loaded is not None and isinstance(given, torch_loaded.nn.Module)
+    return torch_loaded is not None and (isinstance(given, torch_loaded.nn.Module) or is_program(given))
+
+
+def is_program(given: Any) -> bool:
+    """Is it a program of torch.export? That is not imported for the question."""
+    export = sys.modules.get("torch.export")
+    return export is not None and isinstance(given, export.ExportedProgram)
 
 
 def refuse_class(given: Any) -> None:
@@ -187,16 +191,15 @@ def open_systems(
             systems.append(SpecSystem(load(one, settings_texts(settings))))
         else:
             module, inputs = one if isinstance(one, tuple) else (one, examples)
-            with_inputs = given_module(module, inputs, options.get("example_kwargs"), tf32=run.dtype == TF32)
+            keywords = options.get("example_kwargs")
+            with_inputs = given_module(module, inputs, keywords, tf32=run.dtype == TF32, batch=options.get("batch"))
             systems.append(_module_system(with_inputs, patient=patient))
     if not any(isinstance(one, SpecSystem) for one in systems):
         refuse("a module", {"settings": settings})
     kinds = [writes_text(one.config, run.mode) if isinstance(one, ModuleTarget) else one.kind(run) for one in systems]
     for number, target in named.items():
         config = as_built(run, text=kinds[number - 1] is True, beside=kinds)
-        stored = stored_forward(target, options, config)
-        named_one = named_module(target, *texts[number], options.get("batch", 1), config, stored)
-        systems[number - 1] = _module_system(named_one, patient=patient)
+        systems[number - 1] = _named_system(target, texts[number], options, config, patient=patient)
     return cast("list[System]", systems)
 
 
@@ -232,6 +235,19 @@ def _module_system(module: GivenModule | NamedModule, *, patient: bool) -> Modul
     from xfcost.systems.module import ModuleSystem
 
     return ModuleSystem(module, patient=patient)
+
+
+def _named_system(
+    target: ModuleTarget, texts: ModuleTexts, options: Mapping[str, Any], config: Run, *, patient: bool
+) -> System:
+    """The module, or the graph, that a target names; the module of a config as its run says."""
+    if target.kind == "onnx":
+        from xfcost.systems.onnx import onnx_system
+
+        batch = options.get("batch")
+        return onnx_system(target.place, *texts, None if batch is None else int(read_option("batch", batch)))
+    stored = stored_forward(target, options, config)
+    return _module_system(named_module(target, *texts, options.get("batch"), config, stored), patient=patient)
 
 
 def _target(
@@ -332,12 +348,18 @@ def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> 
 
 
 def given_module(
-    module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None, *, tf32: bool
-) -> GivenModule:
-    """A module with example inputs; `tf32`: are its float32 products in TF32?"""
+    module: Any, inputs: Any, keywords: Mapping[str, Any] | None, *, tf32: bool,
+    batch: Any = None,
+) -> GivenModule:  # fmt: skip
+    """A module with example inputs, or a program of this `batch`; `tf32`: are its float32 products in TF32?"""
     from xfcost.torch_models.any_model.targets import GivenModule
 
-    return GivenModule(module, inputs, keywords, tf32=tf32)
+    if not is_program(module):
+        return GivenModule(module, inputs, keywords, tf32=tf32)
+    from xfcost.torch_models.any_model.exported import exported_module
+
+    samples = None if batch is None else int(read_option("batch", batch))
+    return GivenModule(exported_module(module), inputs, keywords, tf32=tf32, samples=samples)
 
 
 def named_module(
@@ -350,7 +372,8 @@ def named_module(
 
         run = run or Run()
         config = ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*WITH_CACHE, "train"))
-        return NamedModule(target, inputs, build, int(read_option("batch", batch)), config, stored)
+        samples = None if batch is None else int(read_option("batch", batch))
+        return NamedModule(target, inputs, build, samples, config, stored)
 
 
 # ── its run ──

@@ -119,6 +119,8 @@ _SPECS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "model.py:Net": ("a torch module, whose code is executed", ("show", "stream")),
     "config.json": ("a configuration of transformers", ("show",)),
     "org/name": ("with --fetch the configuration of a model on the Hugging Face Hub", ("measure",)),
+    "net.pt2": ("a program of torch.export", ("reach", "show", "stream")),
+    "net.onnx": ("an ONNX graph", ("diagram", "glance", "measure", "reach", "show", "stream")),
 }
 _TAKES_SPECS: Final = ("spec", "specs", "before", "after")
 

@@ -1,4 +1,4 @@
-"""Converts a local config.json of transformers into a spec. `convert.py` lists the families.
+"""Converts a local config.json of transformers into a spec. `convert.py` lists the families; `onnx_graphs/` reads ONNX.
 
     config.json ──file──► fields ──family──► draft ──writer──► spec.yaml
 

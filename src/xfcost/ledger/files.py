@@ -52,6 +52,20 @@ def read_bytes(file: Path, name: str, expected: Expected, say: Say | None = None
     return content
 
 
+def check_regular(file: Path, name: str, what: str, missing: str = "expected a local file; nothing is fetched") -> None:
+    """Refuse what is no regular file, where a library opens it: a pipe or a device could be read for ever.
+
+    Raises:
+        UsageError: it is missing, a directory, a pipe, a device or a socket; expected is `what`.
+    """
+    try:
+        _check_kind(os.stat(file), name, Expected(what), pipe=False)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{name}: no such file; {missing}") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
+
+
 def _check_kind(status: os.stat_result, name: str, expected: Expected, *, pipe: bool) -> None:
     """Checked before a file is opened (a pipe would block) and again of the opened file."""
     if stat.S_ISDIR(status.st_mode):

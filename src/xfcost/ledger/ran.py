@@ -70,8 +70,9 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     """Its class."""
     inputs: tuple[str, ...]
     """`x: 1×3×224×224 float32` for every tensor of its inputs."""
-    tensors: Literal["meta", "fake", "real"]
-    """What it ran on: without elements (`meta`, fake), or on real numbers."""
+    tensors: Literal["meta", "fake", "real", "none"]
+    """What it ran on: without elements (`meta`, fake), or on real numbers; `none` of a graph, whose shapes are counted.
+    """
     reason: str | None = None
     """Why not on `meta`."""
     uncounted: dict[str, Count] = {}

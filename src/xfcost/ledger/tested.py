@@ -30,6 +30,7 @@ TESTED: Final = {
     "joblib": Releases("1.3.0", "1.6.0"),
     "matplotlib": Releases("3.7.0", "3.11.2"),
     "msgspec": Releases("0.19.0", "0.23.0"),
+    "onnx": Releases("1.23.2", "1.23.2"),
     "packaging": Releases("23.0", "26.4"),
     "pandas": Releases("2.0.0", "3.1.1"),
     "psutil": Releases("5.9.0", "7.2.2"),

@@ -62,9 +62,12 @@ _MOST_DIFFERENCES: Final = 5
 
 def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[TextLines]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
-    tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
-    why = f", because it does not run on meta ({run.reason})" if run.reason else ""
-    yield line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
+    if run.tensors == "none":
+        yield line(f"graph: every operator of one pass, by its shapes; nothing runs ({run.module})", "bold green")
+    else:
+        tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
+        why = f", because it does not run on meta ({run.reason})" if run.reason else ""
+        yield line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
     for operation, times in run.uncounted.items():
         yield line(f"  not counted, because no formula is known: {operation} ({times:,}×)", "red")
     if run.uncalled:

@@ -32,13 +32,13 @@ _IN_PACKAGE: Final = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<nam
 
 
 class ModuleTarget(msgspec.Struct, frozen=True):
-    """A torch module that has no spec."""
+    """A torch module, or a graph, that has no spec."""
 
-    kind: Literal["file", "package", "config"]
+    kind: Literal["file", "package", "config", "program", "onnx"]
     place: str
-    """The Python file, the dotted name of the package's module, or the config.json."""
+    """The Python file, the dotted name of the package's module, the config.json, the .pt2 or the .onnx file."""
     name: str
-    """The name in it; empty of a config."""
+    """The name in it; empty of a config, of a program and of an ONNX file."""
     text: str
     """As it was given."""
     checkpoint: str | None = None
@@ -70,7 +70,9 @@ class ModuleTarget(msgspec.Struct, frozen=True):
 
 
 def module_target(text: str) -> ModuleTarget | None:
-    """The module that `text` names: `model.py:Net`, `package.module:Net`, `config.json`, `qwen3-32b`; None of a spec.
+    """The module, or the graph, that `text` names; None of a spec.
+
+    `model.py:Net`, `package.module:Net`, `config.json`, `net.pt2`, `net.onnx`, `qwen3-32b`.
 
     A checkpoint is a folder with a config.json or with tensors, a safetensors file or a GGUF.
 
@@ -89,9 +91,14 @@ def module_target(text: str) -> ModuleTarget | None:
         )
     if (name := listed_name(text)) is not None:
         return ModuleTarget("config", str(config_of(name)), "", name)
+    if (kind := _GRAPHS.get(os.path.splitext(text)[1])) is not None:
+        return ModuleTarget(kind, text, "", text)
     if text.endswith((".safetensors", ".gguf")) or is_checkpoint(text):
         return ModuleTarget("config", text, "", text, text)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
+
+
+_GRAPHS: Final[dict[str, Literal["program", "onnx"]]] = {".pt2": "program", ".onnx": "onnx"}
 
 
 def folder_name(file: Path) -> str:

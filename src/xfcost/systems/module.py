@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -25,7 +25,7 @@ from xfcost.systems.devices import sized_on_devices
 from xfcost.systems.predictions import predictors
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
-from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, work_done
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, TensorKind, work_done
 from xfcost.torch_models.memory.shortage import memory_may_run_out
 from xfcost.torch_models.timing.turns import REAL, Meters
 
@@ -148,8 +148,9 @@ class ModuleSystem(System):
     def on_device(self, run: Run, how: AccountOptions) -> ModuleOnDevice:
         lengths, own = lengths_of(run), self._how(run, how)
         bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=run.plan))
+        tensors = cast("TensorKind", bare.ran.tensors)
         return ModuleOnDevice(
-            self.name, bare.metadata.dtype, bare.ran.tensors, own, lambda: self.module.on_cpu(lengths),
+            self.name, bare.metadata.dtype, tensors, own, lambda: self.module.on_cpu(lengths),
             ledger=lambda taken: self._account(run, own._replace(taken=taken)),
         )  # fmt: skip
 

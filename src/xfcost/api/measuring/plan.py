@@ -26,6 +26,7 @@ from xfcost.spec.grammar import Spec
 from xfcost.spec.hub import hub_name
 from xfcost.spec.run import Run, with_defaults
 from xfcost.spec.targets import module_target
+from xfcost.systems.onnx import OnnxSystem
 
 if TYPE_CHECKING:
     from xfcost.systems.module import ModuleSystem
@@ -168,6 +169,8 @@ def _at_batches(
     if (loaded := system.loaded) is not None:
         fields = {"target": loaded.name, "settings": loaded.settings, "spec_hash": spec_hash(loaded.spec)}
         return dict.fromkeys(batches, _AtBatch(system, fields, msgspec.json.encode(loaded.data).decode()))
+    if isinstance(system, OnnxSystem):
+        raise system.needs_run("measure")
     from xfcost.torch_models.any_model.ledger import check_plan
 
     check_plan(timing, system.name)

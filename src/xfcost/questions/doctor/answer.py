@@ -39,6 +39,7 @@ _LIBRARIES: Final = {
     "transformers": ("for a config.json for which there is no spec", "pip install transformers"),
     "huggingface_hub": ("for --fetch", 'pip install "xfcost[hub]"'),
     "distributed": ("for --scheduler", 'pip install "xfcost[cluster]"'),
+    "onnx": ("for ONNX graphs", 'pip install "xfcost[onnx]"'),
 }
 _PROGRAMS: Final = {
     "git": (("git",), "for models at a revision, as in HEAD~1:spec.yaml", "https://git-scm.com"),

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -187,6 +187,27 @@ def letters_in(texts: Sequence[str]) -> frozenset[str]:
 _SUPPOSED: Final = Lengths(tokens=128, size=(224, 224))
 
 
+class OwnInputs(Protocol):
+    """The inputs of a module that nobody gives: by its first layer, or the example inputs of an exported program."""
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """The letters in them: N, or H and W."""
+
+    @property
+    def note(self) -> str | None:
+        """Where they come from."""
+
+    def lengths(self, given: Lengths) -> Lengths:
+        """The usual lengths where `given` has none."""
+
+    def function(self, module: nn.Module) -> Any:
+        """They as a function of their letters; values where there are none."""
+
+    def values(self, lengths: Lengths, device: str, samples: int | None = None) -> Given:
+        """They at these lengths, of so many samples."""
+
+
 class SupposedInput(NamedTuple):
     """The only input of a module, as its first layer takes it."""
 
@@ -196,32 +217,35 @@ class SupposedInput(NamedTuple):
     """`Embedding(1000, 64)`."""
 
     @property
+    def letters(self) -> frozenset[str]:
+        """The letters in its shape."""
+        return letters_in((self.text,))
+
+    @property
     def note(self) -> str:
         return f"the input is taken from the first layer, {self.layer}, as --input {self.text} gives it"
 
     def lengths(self, given: Lengths) -> Lengths:
-        """The usual lengths where `given` has none."""
-        letters = letters_in((self.text,))
-        tokens = (given.tokens or _SUPPOSED.tokens) if "N" in letters else given.tokens
-        return Lengths(tokens, (given.size or _SUPPOSED.size) if "H" in letters else given.size)
+        tokens = (given.tokens or _SUPPOSED.tokens) if "N" in self.letters else given.tokens
+        return Lengths(tokens, (given.size or _SUPPOSED.size) if "H" in self.letters else given.size)
 
     def function(self, module: nn.Module) -> Callable[..., Given]:
-        """The input of a module as a function of its letters."""
         device = str(next((parameter.device for parameter in module.parameters()), "cpu"))
-        if "H" in letters_in((self.text,)):
+        if "H" in self.letters:
             return lambda H, W: self.values(Lengths(size=(H, W)), device)
         return lambda N: self.values(Lengths(N), device)
 
-    def values(self, lengths: Lengths, device: str, samples: int = 1) -> Given:
-        """The input at these lengths, of so many samples."""
-        return inputs_from((self.text,), lengths.letters | {"B": samples}, device)
+    def values(self, lengths: Lengths, device: str, samples: int | None = None) -> Given:
+        return inputs_from((self.text,), lengths.letters | {"B": samples or 1}, device)
 
 
-def supposed_input(module: nn.Module) -> SupposedInput | None:
-    """The only input of a module, by its first layer with parameters; None where there are several or it is unknown.
+def supposed_input(module: nn.Module) -> OwnInputs | None:
+    """Those of an exported program; else the only input of a module, by its first layer with parameters.
 
-    The first layer is the first that the module's constructor makes.
+    None where there are several or it is unknown. The first layer is the first that the module's constructor makes.
     """
+    if (found := getattr(module, "xfcost_inputs", None)) is not None:
+        return found
     required = [
         one
         for one in _parameters(module.forward).values()

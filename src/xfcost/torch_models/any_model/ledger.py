@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import torch
@@ -204,7 +204,9 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
     ledger, work = metered(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
-        bare = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=ledger.ran.tensors)
+        bare = How(
+            trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=cast("TensorKind", ledger.ran.tensors)
+        )
         asked = how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP

@@ -25,7 +25,7 @@ from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import torch
@@ -48,7 +48,7 @@ from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
-    SupposedInput,
+    OwnInputs,
     head_sharing_of,
     inputs_at,
     inputs_from,
@@ -62,7 +62,8 @@ from xfcost.torch_models.any_model.inputs import (
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.offline import has_backbone, left_out_note, offline, without_backbone, without_hub
-from xfcost.torch_models.any_model.run import run
+from xfcost.torch_models.any_model.program_archive import graph_text, program_of, with_numbers
+from xfcost.torch_models.any_model.run import TensorKind, run
 from xfcost.torch_models.any_model.user_errors import (
     OwnError,
     check_modules,
@@ -99,8 +100,10 @@ class GivenModule:
     """A module with its example inputs: values, or a function of N, or of H and W."""
 
     def __init__(
-        self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None, *, tf32: bool = False
-    ) -> None:
+        self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None, *, tf32: bool = False,
+        samples: int | None = None,
+    ) -> None:  # fmt: skip
+        self._samples = samples
         self._supposed = None if inputs is not None or keywords else supposed_input(module)
         self.inputs = inputs if self._supposed is None else self._supposed.function(module)
         self.module, self.keywords, self._tf32 = module, keywords, tf32
@@ -128,11 +131,13 @@ class GivenModule:
         return head_sharing_of(self.module)
 
     def with_samples(self, samples: int) -> GivenModule:
-        """Refused: its inputs are given.
+        """The same with another batch, of a program whose inputs are its own.
 
         Raises:
-            UsageError: always.
+            UsageError: its inputs are given.
         """
+        if hasattr(self.module, "xfcost_inputs") and self._supposed is not None:
+            return GivenModule(self.module, None, tf32=self._tf32, samples=samples)
         raise UsageError(f"{self.title}: its inputs are given, and have their own batch, not {samples}")
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
@@ -141,14 +146,17 @@ class GivenModule:
         own = lengths if self._supposed is None else self._supposed.lengths(lengths)
         how = how._replace(tf32=self._tf32)
         ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
-        return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
+        note = None if self._supposed is None else self._supposed.note
+        return ledger if note is None else ledger.with_note(note)
 
     def on_cpu(self, lengths: Lengths) -> contextlib.AbstractContextManager[Built]:
         return contextlib.nullcontext(self._built(lengths))
 
     def _built(self, lengths: Lengths) -> Built:
-        own = lengths if self._supposed is None else self._supposed.lengths(lengths)
-        return self.module, inputs_at(self.inputs, own, self.keywords)
+        if self._supposed is None:
+            return self.module, inputs_at(self.inputs, lengths, self.keywords)
+        device = str(next((one.device for one in self.module.parameters()), "cpu"))
+        return self.module, self._supposed.values(self._supposed.lengths(lengths), device, self._samples)
 
 
 class ConfigOptions(NamedTuple):
@@ -169,13 +177,13 @@ class NamedModule:
         target: where it is.
         inputs: `[NAME=]SHAPE[:DTYPE]` each; the file's `example_inputs` where there are none.
         build: `key=value` each, arguments of the class or function; N, H and W stand for the lengths.
-        batch: the number for B in shapes.
+        batch: the number for B in shapes; None is 1, and of an exported program that of its example inputs.
         config: how the model of a config is built.
         stored: the stored counts of its forward, where it is a published model: these need no run.
     """
 
     def __init__(
-        self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: int,
+        self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: int | None,
         config: ConfigOptions | None = None, stored: Stored | None = None,
     ) -> None:  # fmt: skip
         self._config = config or ConfigOptions()
@@ -196,13 +204,13 @@ class NamedModule:
                 raise UsageError(f"--build {printable(text, 200)}: {error}") from None
         self._letters = {name: one for name, one in self._arguments.items() if one in ("N", "H", "W")}
         self._devices: tuple[str, ...] = ("meta", "cpu")
-        self._supposed: SupposedInput | None = None
+        self._supposed: OwnInputs | None = None
         self._models: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
         self._alike = AlikeLayers()
 
     @cached_property
     def _code(self) -> LoadedCode | None:
-        return None if self.target.kind == "config" else found(self.target)
+        return None if self.target.kind in ("config", "program") else found(self.target)
 
     @property
     def config(self) -> str | None:
@@ -239,7 +247,7 @@ class NamedModule:
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; a UsageError where it can't be built."""
-        forward = self.stored and self.stored(lengths.tokens, self.samples)
+        forward = self.stored and self.stored(lengths.tokens, self.samples or 1)
         if forward and how.is_bare and how.mode == "forward":
             return forward
         how = how._replace(mixing=0 if forward else how.mixing, tf32=self._config.dtype == TF32)
@@ -270,9 +278,9 @@ class NamedModule:
                 self._devices = (device,)
                 if self.target.kind == "config" and (left_out := _read(self.target.place)[1]):
                     ledger = ledger.with_note(left_out_note(left_out))
-                for note in hub_notes(self.target.place):
-                    ledger = ledger.with_note(note)
-                return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
+                for note in (*hub_notes(self.target.place), None if self._supposed is None else self._supposed.note):
+                    ledger = ledger if note is None else ledger.with_note(note)
+                return ledger
         raise failed or UsageError(f"{self.name}: it can't be built")
 
     def _explained(self, error: UsageError) -> UsageError:
@@ -299,8 +307,8 @@ class NamedModule:
                 yield self._made(self._devices[0], lengths)[0]()
 
         built = partial(self.on_cpu, lengths)
-        how = How(device=device, plan=plan)
-        own = ModuleOnDevice(self.title, ledger.metadata.dtype, ledger.ran.tensors, how, built, counted=as_counted)
+        how, tensors = How(device=device, plan=plan), cast("TensorKind", ledger.ran.tensors)
+        own = ModuleOnDevice(self.title, ledger.metadata.dtype, tensors, how, built, counted=as_counted)
         return memory_of(own, device, backward=plan is not None, begin=self._models.clear)
 
     def fingerprint(self) -> str:
@@ -310,7 +318,7 @@ class NamedModule:
         names, shapes and dtypes count; of a config also the version of transformers. Where its arguments have letters,
         every length has parameters of its own, and none count.
         """
-        target, is_path = self.target, self.target.kind in ("file", "config")
+        target, is_path = self.target, self.target.kind != "package"
         with as_a_script(target):
             model = nn.Module() if self._letters else self._model(self._devices[0], Lengths())[0]
             place = target.place if is_path else getattr(sys.modules.get(target.place), "__file__", None)
@@ -319,6 +327,8 @@ class NamedModule:
                 is_config = target.kind == "config"
                 text = config_text(place) if is_config else Path(place).read_bytes().decode("utf-8", "replace")
                 code = version("transformers") + text if is_config else ast.dump(ast.parse(text))
+            if target.kind == "program":
+                code = graph_text(target.place)
             digest = hashlib.sha256(code.encode())
             digest.update(repr((*self.texts, "--build", *self.build)).encode())
             for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
@@ -352,25 +362,22 @@ class NamedModule:
             letters = frozenset("N" if lengths.tokens is not None else "")
         elif (supposed := supposed_input(model)) is not None:
             self._supposed = supposed
-            lengths, letters = supposed.lengths(lengths), letters_in((supposed.text,))
+            lengths, letters = supposed.lengths(lengths), supposed.letters
         else:
             raise UsageError(
                 f"{self.name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a "
                 "tuple, a dictionary of keyword inputs, or a function that gives one)"
             )
-        if lengths.size is not None and "H" not in letters and "W" not in letters:
-            raise UsageError(
-                f"{self.name}: --size is of inputs with the letters H and W, as in --input 1x3xHxW, or of an "
-                "example_inputs that is a function of H and W"
-            )
+        self._check_size(lengths, letters)
 
         def built() -> Built:
             if self.texts:
-                return model, inputs_from(self.texts, lengths.letters | {"B": self.samples}, device)
+                return model, inputs_from(self.texts, lengths.letters | {"B": self.samples or 1}, device)
             if supposed is not None:
                 return model, supposed.values(lengths, device, self.samples)
-            usual = beside is None
-            return model, usual_inputs(model, lengths, self.samples, device) if usual else inputs_at(beside, lengths)
+            if beside is not None:
+                return model, inputs_at(beside, lengths)
+            return model, usual_inputs(model, lengths, self.samples or 1, device)
 
         if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
             _, (args, kwargs) = built()  # lazy modules take their shapes from the first inputs that they see
@@ -394,6 +401,13 @@ class NamedModule:
                 self._models[key] = self._new(device, lengths)
         return self._models[key]
 
+    def _check_size(self, lengths: Lengths, letters: frozenset[str]) -> None:
+        if lengths.size is not None and "H" not in letters and "W" not in letters:
+            raise UsageError(
+                f"{self.name}: --size is of inputs with the letters H and W, as in --input 1x3xHxW, or of an "
+                "example_inputs that is a function of H and W"
+            )
+
     def _new(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         """A new one, with the same random weights every time: they choose experts."""
         with random_states_kept([]):
@@ -403,9 +417,11 @@ class NamedModule:
     def _seeded(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         if self._code is None:
             if self._arguments:
-                raise UsageError(
-                    f"{self.name}: --build passes arguments to Python code; change the config's own fields"
-                )
+                mend = "change the config's own fields" if self.config else "an exported program has none"
+                raise UsageError(f"{self.name}: --build passes arguments to Python code; {mend}")
+            if self.target.kind == "program":
+                module = program_of(self.target.place)
+                return module if device == "meta" else with_numbers(module), None
             return configured(self.target.place, device, self._config), None
         numbers = {name: lengths.letters[letter] for name, letter in self._letters.items()}
         for name, letter in self._letters.items():

@@ -271,7 +271,7 @@ def plain_branches() -> Iterator[None]:
     Both call `torch.compile`, and what it returns. On `meta` a predicate has no value: such a run is repeated off it.
     """
     compiled = torch.compile
-    plain = dict(zip(HIGHER_ORDER_WRAPPERS, (_branch, _loop), strict=True))
+    plain = dict(zip(HIGHER_ORDER_WRAPPERS, (branch, loop), strict=True))
 
     def compile_others(model: Any = None, *args: Any, **kwargs: Any) -> Any:
         return plain.get(getattr(model, "__name__", "")) or compiled(model, *args, **kwargs)
@@ -280,11 +280,13 @@ def plain_branches() -> Iterator[None]:
         yield
 
 
-def _branch(predicate: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], operands: Any) -> Any:
+def branch(predicate: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], operands: Any) -> Any:
+    """`torch.cond` as the branch that is taken."""
     return (if_true if bool(predicate) else if_false)(*operands)
 
 
-def _loop(condition: Callable[..., Any], body: Callable[..., Any], carried: tuple[Any, ...], more: Any) -> Any:
+def loop(condition: Callable[..., Any], body: Callable[..., Any], carried: tuple[Any, ...], more: Any) -> Any:
+    """`while_loop` as its turns."""
     result: Any = carried
     while bool(condition(*carried, *more)):
         result = body(*carried, *more)

@@ -1,0 +1,1 @@
+"""ONNX files -> rows: the file, the shapes of every value at given sizes, what operators cost, and the rows."""
