@@ -637,7 +637,7 @@ _OTHERS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [400, pytest.param(10_000, marks=pytest.mark.rest)])
+@pytest.mark.parametrize("number", [400, pytest.param(4_000, marks=pytest.mark.rest)])
 def test_mutated_headers_are_read_or_end_in_one_line(number, tmp_path):
     table, maps = "token_embd.weight", {"output_norm.weight": (32,), "blk.0.attn_q.weight": (32, 32)}
     files.write_safetensors(tmp_path / "a.safetensors", maps)
