@@ -282,13 +282,45 @@ def test_tensors_of_no_known_name_are_named_in_a_warning(tmp_path):
     assert found.metadata.warnings
 
 
-def test_an_encoder_and_a_decoder_share_bytes_by_parameters(tmp_path):
-    config = transformers.T5Config(vocab_size=WORDS, d_model=64, d_ff=128, num_layers=2, num_heads=4, d_kv=16)
-    model = transformers.T5ForConditionalGeneration(config)
+SIDES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+IMAGES = {**SIDES, "image_size": 32, "patch_size": 8}
+TEXT = {"vocab_size": WORDS, "eos_token_id": 2}
+OTHERS = {
+    "BertForMaskedLM": transformers.BertConfig(**SIDES, vocab_size=WORDS),
+    "BloomForCausalLM": transformers.BloomConfig(vocab_size=WORDS, hidden_size=64, n_layer=2, n_head=4),
+    "T5ForConditionalGeneration": transformers.T5Config(
+        vocab_size=WORDS, d_model=64, d_ff=128, num_layers=2, num_heads=4, d_kv=16
+    ),
+    "ViTForImageClassification": transformers.ViTConfig(**IMAGES),
+    "SwinForImageClassification": transformers.SwinConfig(
+        image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
+    ),
+    "CLIPModel": transformers.CLIPConfig(text_config=SIDES | TEXT, vision_config=IMAGES),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=pytest.mark.rest if one == "CLIPModel" else ()) for one in OTHERS]
+)
+def test_models_that_do_not_write_text_or_read_it_twice(name, tmp_path):
+    with torch.device("meta"):
+        model = getattr(transformers, name)(OTHERS[name])
     shapes = {name: tuple(one.shape) for name, one in model.named_parameters()}
-    folder = files.write_folder(tmp_path / "t5", config.to_dict() | {"architectures": [type(model).__name__]}, shapes)
-    found = xfcost.analyze(str(folder), N=16, trace=False)
+    buffers = {"bert.embeddings.position_ids": (1, 512)} if name.startswith("Bert") else {}
+    fields = OTHERS[name].to_dict() | {"architectures": [name]}
+    found = xfcost.analyze(str(files.write_folder(tmp_path / "a", fields, shapes | buffers)), trace=False)
     assert found.joined_weights.held == {row.path: 2 * row.params * row.times for row in found.rows if row.params}
+    assert [*found.joined_weights.others.values()] == [1024] * len(buffers)
+    assert found.metadata.warnings == ()
+
+
+def test_parameters_that_a_checkpoint_has_in_another_layer_are_no_difference(tmp_path):
+    """RWKV-4 has the norm behind its table in the first layer."""
+    config = transformers.RwkvConfig(vocab_size=WORDS, hidden_size=64, num_hidden_layers=2, attention_hidden_size=64)
+    shapes = files.shapes_of(config)
+    found = decoded(files.write_folder(tmp_path / "rwkv", config, shapes))
+    assert found.held_bytes == 2 * sum(map(prod, shapes.values()))
+    assert found.metadata.warnings == ()
 
 
 # ── what disagrees ──
