@@ -444,6 +444,29 @@ def listed_config(name):
     return config_of(name).read_text()
 
 
+@pytest.mark.rest
+def test_deepseek_v3_in_q8_0_has_the_bytes_that_llama_cpp_prints(tmp_path):
+    """664.29 GiB in 361 tensors of F32 and 664 of Q8_0 (ikawrakow/ik_llama.cpp, issue 285); R1 has the same shapes."""
+    config = transformers.DeepseekV3Config(**json.loads(listed_config("deepseek-r1")))
+    shapes = files.gguf_shapes("DEEPSEEK2", files.shapes_of(config), 61)
+    shapes |= {f"blk.{layer}.exp_probs_b.bias": (256,) for layer in range(3, 61)}
+    kinds = {name: "Q8_0" for name, shape in shapes.items() if len(shape) > 1 and "ffn_gate_inp" not in name}
+    metadata = {
+        "context_length": 163840, "block_count": 61, "embedding_length": 7168, "feed_forward_length": 18432,
+        "attention.head_count": 128, "attention.head_count_kv": 128, "attention.key_length": 192,
+        "attention.value_length": 128, "attention.kv_lora_rank": 512, "attention.q_lora_rank": 1536,
+        "rope.dimension_count": 64, "leading_dense_block_count": 3, "expert_count": 256, "expert_used_count": 8,
+        "expert_shared_count": 1, "expert_feed_forward_length": 2048, "expert_gating_func": 2,
+        "expert_group_count": 8, "expert_group_used_count": 4, "general.file_type": 7,
+    }  # fmt: skip
+    found = decoded(files.write_gguf(tmp_path / "DeepSeek-V3-Q8_0.gguf", "DEEPSEEK2", metadata, shapes, kinds))
+    stored = found.metadata.checkpoint
+    assert (stored.tensors, len(kinds)) == (1025, 664)
+    assert round(stored.bytes / 2**30, 2) == 664.29
+    assert found.held_bytes == stored.bytes
+    assert found.metadata.warnings == ()
+
+
 # ── headers ──
 
 
