@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from math import prod
+from pathlib import Path
 from typing import IO, Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -265,7 +266,7 @@ def shards_of(path: str) -> dict[str, list[str]]:
 def _indexed(index: str) -> dict[str, list[str]]:
     shown = printable(index, 200)
     try:
-        found = msgspec.json.decode(read_bytes(_as_path(index), shown, _INDEX_FILE), type=_Index)
+        found = msgspec.json.decode(read_bytes(Path(index), shown, _INDEX_FILE), type=_Index)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown}: is no index of shards: {printable(str(error), 200)}") from None
     shards: dict[str, list[str]] = {}
@@ -280,12 +281,6 @@ def _indexed(index: str) -> dict[str, list[str]]:
     if not shards or len(shards) > _MOST_SHARDS:
         raise UsageError(f"{shown}: names {len(shards):,} shards; expected 1 to {_MOST_SHARDS:,}")
     return dict(sorted(shards.items()))
-
-
-def _as_path(text: str) -> Any:
-    from pathlib import Path
-
-    return Path(text)
 
 
 def safetensors_tensors(path: str) -> tuple[tuple[StoredTensor, ...], int]:
@@ -313,14 +308,6 @@ def safetensors_tensors(path: str) -> tuple[tuple[StoredTensor, ...], int]:
 
 
 # ── what a user names ──
-
-
-def has_weights(folder: str) -> bool:
-    """Has a folder files with tensors whose headers are read?"""
-    try:
-        return any(name == INDEX or name.endswith((_ENDING, ".gguf")) for name in os.listdir(folder))
-    except OSError:
-        return False
 
 
 def config_place(place: str) -> str:

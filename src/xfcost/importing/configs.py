@@ -51,7 +51,7 @@ def weights_at(target: ModuleTarget, config: Mapping[str, Any]) -> WeightFormat 
     published = published_weights(config, target.place)
     if target.checkpoint is None:
         return published
-    checkpoint, own = _checkpoint(target, config), "config.json" if not is_gguf(target.place) else "its metadata"
+    checkpoint, own = _checkpoint(target, config), "its metadata" if is_gguf(target.place) else "config.json"
     bits = published.bits if isinstance(published, WeightFormat) else 4
     return format_as_stored(stored_weights(checkpoint, own, bits), published, checkpoint.format, fused_map(config))
 

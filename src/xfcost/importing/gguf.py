@@ -426,7 +426,7 @@ def _fields(name: str, family: _Family, metadata: Metadata, header: GgufHeader) 
     tied = "output.weight" not in tensors
     for key, field in (_KEYS | dict(family.keys)).items():
         value = _usual(metadata.get(key))
-        if value is not None:
+        if value is not None and (value or field != "sliding_window"):  # 0: none
             if isinstance(value, list):
                 raise BadHeaderError(f"{key} differs from layer to layer; the layers of one are counted alike")
             fields[field] = value

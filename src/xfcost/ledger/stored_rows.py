@@ -315,7 +315,7 @@ class _Join:
             given = upto
 
     def _warnings(self) -> Iterator[str]:
-        if self.differences:
+        if sum(stored - counted for _, stored, counted in self.differences):  # else they are in another layer
             where, stored, counted = self.differences[0]
             more = f", and {len(self.differences) - 1:,} more differences" if self.differences[1:] else ""
             yield (
@@ -335,15 +335,15 @@ class _Names:
     """The units by the names of their modules, of which a module of a checkpoint may be a part."""
 
     def __init__(self, units: Sequence[_Unit]) -> None:
-        self._known = {name: number for number, unit in enumerate(units) for name in unit.names}
+        self._whole = {name: number for number, unit in enumerate(units) for name in unit.names}
+        self._around = {name: number for name, number in self._whole.items() if not units[number].vocabulary}
 
     def of(self, name: str) -> int | None:
-        """The unit with the longest name that `name` begins with, or is."""
-        while name:
-            if (found := self._known.get(name)) is not None:
-                return found
-            name = name.rpartition(".")[0]
-        return None
+        """The unit with this name, or with the longest one that `name` begins with; of a table with this name alone."""
+        found, around = self._whole.get(name), name.rpartition(".")[0]
+        while found is None and around:
+            found, around = self._around.get(around), around.rpartition(".")[0]
+        return found
 
 
 def _shape(rows: float, columns: float) -> str:
