@@ -15,8 +15,8 @@ VIEWS: Final = get_args(AnyView)
 Spec = Annotated[
     str,
     shared.spec_argument(
-        "A preset, the path of a YAML file, a torch module (model.py:NAME or package.module:NAME, whose code is "
-        "executed), a config.json of transformers, an exported program (.pt2), an ONNX graph, or a published model."
+        "A preset, a YAML file, a torch module (model.py:NAME or package.module:NAME, whose code is "
+        "executed), a config.json, .pt2 or .onnx file, or a published model."
     ),
 ]
 By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows by ")]

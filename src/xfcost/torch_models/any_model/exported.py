@@ -168,7 +168,7 @@ class _Step(NamedTuple):
 
     node: fx.Node
     call: Callable[..., Any]
-    """Calls the function from a place of its own: operations are told apart by the place of their call."""
+    """Calls the function from a place of its own: two operations of a module differ by it."""
     function: Any
     dead: tuple[fx.Node, ...]
     """The values that nothing reads after it."""
