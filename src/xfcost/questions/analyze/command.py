@@ -15,8 +15,8 @@ VIEWS: Final = get_args(AnyView)
 Spec = Annotated[
     str,
     shared.spec_argument(
-        "A preset, a YAML file, a module (model.py:NAME or package.module:NAME; its code is executed), a config.json, a "
-        "checkpoint, a .pt2 or .onnx file, or a model of the list or the Hub."
+        "A preset, a YAML file, a module (model.py:NAME or package.module:NAME; its code is executed), a config.json, "
+        "a checkpoint, a .pt2 or .onnx file, or a model of the list or the Hub."
     ),
 ]
 By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows.")]
