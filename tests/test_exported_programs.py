@@ -101,7 +101,7 @@ def test_rows_and_kinds_of_a_program_and_of_its_file_are_those_of_its_module(net
     for ledger in found:
         assert rows(ledger) == rows(of_module)
         assert ledger.module.tensors == "meta"
-        assert ledger.module.closed_form == of_module.module.closed_form
+        assert ledger.closed_form == of_module.closed_form
         assert ledger.agreement.exact
         assert ledger.metadata.name == "Net"
     assert {row.mixing for row in found[0].rows} == {"per-token", "local", "global"}
@@ -233,7 +233,7 @@ def test_a_program_for_one_size_has_no_letters(tmp_path, net):
     found = exported(net, INPUT)
     assert found.example_inputs[0][0].shape == (1, 10, 16)
     ledger = xfcost.analyze(found, mixing=False)
-    assert ledger.module.closed_form is None
+    assert ledger.closed_form is None
     with pytest.raises(UsageError, match="the program was exported for one batch"):
         xfcost.analyze(found, batch=3)
     torch.export.save(found, tmp_path / "net.pt2")

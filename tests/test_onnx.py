@@ -65,8 +65,8 @@ def test_an_encoder_has_the_counts_of_its_module(tmp_path):
     for name in ("params", "attention_entries"):
         assert of_onnx.total(name) == of_torch.total(name)
     assert of_onnx.attention_memory() == of_torch.attention_memory()
-    assert of_onnx.module.closed_form.macs == of_torch.module.closed_form.macs == "384·N² + 73728·N"
-    assert of_onnx.module.closed_form.flops == of_torch.module.closed_form.flops
+    assert of_onnx.closed_form.macs == of_torch.closed_form.macs == "384·N² + 73728·N"
+    assert of_onnx.closed_form.flops == of_torch.closed_form.flops
 
 
 def test_patches_of_an_image_by_hand(tmp_path):
@@ -86,7 +86,7 @@ def test_patches_of_an_image_by_hand(tmp_path):
     assert ledger.total("params") == 768 * 192 + 192 + 1930
     # biases 6·192 and 10, the mean 6·192
     assert ledger.total("flops") == 2 * ledger.total("macs") + 2 * 6 * 192 + 10
-    assert xfcost.analyze(path).module.closed_form.macs == "576·P + 1920", "224² pixels by default"
+    assert xfcost.analyze(path).closed_form.macs == "576·P + 1920", "224² pixels by default"
 
 
 def test_a_decoder_of_onnx_runtime_by_hand(tmp_path):
@@ -384,7 +384,7 @@ def test_a_scan_runs_as_often_as_its_input_is_long(tmp_path):
                 {"s": [2, 8], "x": ["seq", 2, 8]}, {"w": (8, 8)})  # fmt: skip
     ledger = xfcost.analyze(path, N=7)
     assert totals(ledger) == (7 * 2 * 64, 7 * (2 * 2 * 64 + 16), 0, 0)
-    assert ledger.module.closed_form.macs == "128·N"
+    assert ledger.closed_form.macs == "128·N"
 
 
 def test_local_functions_are_counted_where_they_are_called(tmp_path):

@@ -21,7 +21,7 @@ from xfcost.ledger.accounts import RUN, WeightsRead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.metadata import Agreement, Metadata
+from xfcost.ledger.metadata import Metadata, RunAgreement
 from xfcost.ledger.module_rows import ModuleRow, collapsed, labelled, parts_of, with_parameters
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.ran import ModuleRun, RanOperation
@@ -113,7 +113,7 @@ def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
             versions={"xfcost": __version__},
         ),
         rows=rows_of,
-        agreement=Agreement(exact=not names, uncounted=names),
+        agreement=RunAgreement(exact=not names, uncounted=names),
         module=ModuleRun(
             module=f"ONNX, {opsets}", inputs=texts, tensors="none", uncounted=dict(sorted(missing.items())),
             eager_bytes=scores.entries * BYTES_PER_ELEMENT[dtype],
