@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import sys
 from collections.abc import Iterator
@@ -40,11 +41,25 @@ MODELS = {
     **dict.fromkeys(("org/small", "org/cut", "org/closed", "org/large", "org/slow", *REFUSED), LLAMA),
     "org/qwen": QWEN, "org/remote": REMOTE, "org/listed": json.loads(config_of("qwen3-8b").read_bytes()),
 }  # fmt: skip
+# As transformers names the tensors of `LLAMA`: 2 layers of width 16, 2 heads of 8, 1 of keys and values.
+LAYER = {
+    "self_attn.q_proj": [16, 16], "self_attn.k_proj": [8, 16], "self_attn.v_proj": [8, 16],
+    "self_attn.o_proj": [16, 16], "mlp.gate_proj": [24, 16], "mlp.up_proj": [24, 16], "mlp.down_proj": [16, 24],
+    "input_layernorm": [16], "post_attention_layernorm": [16],
+}  # fmt: skip
+SHAPES = {
+    "model.embed_tokens.weight": [100, 16], "model.norm.weight": [16], "lm_head.weight": [100, 16],
+    "model.layers.0.self_attn.rotary_emb.inv_freq": [4],
+    **{f"model.layers.{layer}.{name}.weight": shape for layer in (0, 1) for name, shape in LAYER.items()},
+}  # fmt: skip
+STORED = safetensors({name: ("BF16", shape, 2 * math.prod(shape)) for name, shape in SHAPES.items()})
 FILES = {name: {"config.json": json.dumps(values).encode()} for name, values in MODELS.items()} | {
     "org/page": {"config.json": b"<html>"},
     "org/gguf": {"model.gguf": b""},
     "org/single": {"model.safetensors": SHARDS["model-1.safetensors"]},
     "org/shards": {"model.safetensors.index.json": json.dumps(INDEX).encode(), **SHARDS},
+    "org/stored": {"config.json": json.dumps(LLAMA).encode(), "model.safetensors": STORED},
+    "org/other": {"config.json": json.dumps(LLAMA | {"hidden_size": 32}).encode(), "model.safetensors": STORED},
     "org/lying": {"model.safetensors": (10**12).to_bytes(8, "little") + b"{}"},
     "org/untrue": {"model.safetensors": b"\x0b" + bytes(7) + b'{"a": [1]} '},
 }
@@ -73,6 +88,7 @@ def use(one: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "XFCOST_FETCH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "token"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "settings"))
     monkeypatch.chdir(folder)
 
 
@@ -115,12 +131,14 @@ def test_a_model_is_fetched_once_and_answered_as_its_config(served: Hub, tmp_pat
     """As a command with HF_ENDPOINT and HF_HOME; the second time from the cache, and nothing is opened."""
     served.requests.clear()
     home = {"HF_ENDPOINT": served.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    home["XDG_CONFIG_HOME"] = str(tmp_path / "settings")
     words = ("analyze", "org/small", "--N", "64", "--no-trace", "--format", "json")
     (tmp_path / "small.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     done = command(*words, "--fetch", cwd=tmp_path, **home)
     assert done.returncode == 0, done.stderr
     found, asked = json.loads(done.stdout), served.asked()
-    assert {path for _, path in asked} == {"/org/small/resolve/main/config.json"}
+    headers = {f"/org/small/resolve/{COMMIT}/model.safetensors{end}" for end in ("", ".index.json")}
+    assert {path for _, path in asked} == {"/org/small/resolve/main/config.json", *headers}
     assert found["spec"] == f"hf:org/small@{COMMIT}"
     assert found["name"] == "small (LlamaForCausalLM)"
     assert found["notes"][0] == f"org/small of the Hugging Face Hub, at commit {COMMIT}"
@@ -289,10 +307,26 @@ def test_headers_of_weights_without_the_weights(hub: Hub) -> None:
     assert sum(request.sent for request in hub.requests) < 600_000
 
 
+def test_the_bytes_of_a_model_are_those_of_its_tensors(hub: Hub) -> None:
+    """2 bytes for each of 2·1600 + 16 + 2·(2·256 + 2·128 + 3·384 + 32) elements that are read, and 4·2 that are not."""
+    words = ("--N", "8", "--mode", "decode", "--no-trace", "--json")
+    first = json.loads(stdout_of("analyze", "org/stored", *words, "--fetch"))
+    read = 2 * (2 * 1600 + 16 + 2 * (2 * 256 + 2 * 128 + 3 * 384 + 32))
+    assert first["totals"]["held_bytes"] == read
+    assert first["checkpoint"]["bytes"] == read + 8
+    hub.requests.clear()
+    assert json.loads(stdout_of("analyze", "org/stored", *words)) == first
+    assert hub.requests == []
+
+
+def test_tensors_that_differ_from_the_config_are_refused(hub: Hub) -> None:
+    assert "config.json" in (told := error_of("analyze", "org/other", "--N", "8", "--fetch"))
+    assert "16" in told
+
+
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("org/small", "has no safetensors"),
         ("org/lying", "header is too big"),
         ("org/untrue", "can't be fetched from"),
         ("org/limited", "run it again in 300 s"),

@@ -26,7 +26,7 @@ from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import TF32
 from xfcost.spec.grammar import Spec
-from xfcost.spec.hub import config_label, hub_name
+from xfcost.spec.hub import HubName, config_label, hub_name, hub_source
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.models import counts_of, listed_name, models
 from xfcost.spec.run import Run, is_deployed, with_defaults
@@ -255,11 +255,10 @@ def _target(
 ) -> ModuleTarget | SpecSystem | PublishedSystem | None:
     """The module of a name; of a config.json its spec if there is one; None of specs."""
     if isinstance(one, str) and (model := hub_name(one)) is not None and listed_name(one) is None:
-        from xfcost.importing.hub import config_file
-
-        one = str(config_file(model, fetch=options.get("fetch"), say=progress))
-    target = module_target(one) if isinstance(one, str) else None
-    if target is not None and target.checkpoint is not None:
+        target = _hub_target(model, options.get("fetch"), progress)
+    else:
+        target = module_target(one) if isinstance(one, str) else None
+    if target is not None and target.checkpoint is not None and hub_name(target.checkpoint) is None:
         from xfcost.importing.configs import checked_place
 
         target = checked_place(target)
@@ -267,6 +266,17 @@ def _target(
         return found
     loaded = imported(target, options, progress) if target is not None and target.kind == "config" else None
     return target if loaded is None else SpecSystem(loaded)
+
+
+def _hub_target(model: HubName, fetch: bool | None, progress: Progress | None) -> ModuleTarget | None:
+    """The config of a model on the Hub, and its tensors where their headers are known."""
+    from xfcost.importing.hub import config_file, tensors_of
+
+    target = module_target(str(config_file(model, fetch=fetch, say=progress)))
+    source = None if target is None else hub_source(target.place)
+    if target is None or source is None or not tensors_of(source, fetch=fetch, say=progress):
+        return target
+    return msgspec.structs.replace(target, checkpoint=source.text)
 
 
 def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress | None) -> Loaded | None:

@@ -15,6 +15,7 @@ from xfcost.ledger.errors import printable
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec import targets
 from xfcost.spec.checkpoints import fused_map, published_weights
+from xfcost.spec.hub import hub_source
 from xfcost.spec.reader import read_file
 from xfcost.spec.targets import CONFIG, ModuleTarget, is_gguf
 
@@ -57,6 +58,11 @@ def weights_at(target: ModuleTarget, config: Mapping[str, Any]) -> WeightFormat 
 
 
 def _checkpoint(target: ModuleTarget, config: Mapping[str, Any]) -> Checkpoint:
+    if (model := hub_source(target.place)) is not None and target.checkpoint == model.text:
+        from xfcost.importing.hub import tensors_of
+
+        tensors = tensors_of(model)
+        return Checkpoint(model.text, config, tensors, len({one.file for one in tensors}))
     if not is_gguf(target.place):
         return read_checkpoint(target.checkpoint or target.place, config)
     from xfcost.importing.gguf import read_gguf

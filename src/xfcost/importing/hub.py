@@ -11,10 +11,14 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
+from xfcost.importing.checkpoints import StoredTensor
+from xfcost.ledger.calibration import folder
 from xfcost.ledger.errors import NotFetchedError, UsageError, printable, shown
 from xfcost.ledger.files import Say
 from xfcost.spec.hub import HubName
@@ -90,18 +94,59 @@ def _downloaded(model: HubName) -> Path:
     return Path(hf_hub_download(model.repo, _FILE, revision=model.revision))
 
 
+def tensors_of(model: HubName, *, fetch: bool | None = None, say: Say | None = None) -> tuple[StoredTensor, ...]:
+    """The tensors of a model at a commit, by the headers of its files; () without safetensors, and where none are here.
+
+    What was fetched once is kept in the settings folder, and read there the next time.
+
+    Args:
+        model: its name, with the commit as its revision.
+        fetch: may a connection be opened, as for `config_file`?
+        say: gets a line before one is opened.
+
+    Raises:
+        UsageError: they can't be fetched.
+    """
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    kept = folder() / "headers" / f"{model.repo.replace('/', '--')}@{model.revision}.json"
+    found: dict[str, dict[str, StoredHeader]] | None = None
+    with suppress(OSError, msgspec.DecodeError):  # there is none, or another program wrote it
+        found = msgspec.json.decode(kept.read_bytes(), type=dict[str, dict[str, StoredHeader]])
+    if found is None and not HF_HUB_OFFLINE and (_may_fetch() if fetch is None else fetch):
+        if say is not None:
+            say(f"fetching the headers of {model.repo} …")
+        found = headers(model)
+        with suppress(OSError):  # then it is fetched again the next time
+            _write(kept, msgspec.json.encode(found))
+    stored = ((file, name, one) for file, of_file in (found or {}).items() for name, one in of_file.items())
+    return tuple(StoredTensor(name, one.dtype, one.shape, one.bytes, file) for file, name, one in stored)
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Whole, or not at all."""
+    part = file.with_name(f"{file.name}.{os.getpid()}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(content)
+    part.replace(file)
+
+
 def headers(model: HubName) -> dict[str, dict[str, StoredHeader]]:
-    """File -> tensor -> what the header says of it: of `model.safetensors`, or of all shards of an index.
+    """File -> tensor -> what the header says of it: of `model.safetensors`, or of all shards of an index; {} without.
 
     Nothing of the weights is fetched but the first 100 kB of each file, and its header where that is longer.
 
     Raises:
-        UsageError: the model has no safetensors, or they can't be fetched.
+        UsageError: they can't be fetched.
     """
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import NotASafetensorsRepoError
 
     def read() -> dict[str, dict[str, StoredHeader]]:
-        found = HfApi().get_safetensors_metadata(model.repo, revision=model.revision)
+        try:
+            found = HfApi().get_safetensors_metadata(model.repo, revision=model.revision)
+        except NotASafetensorsRepoError:
+            return {}
         return {
             file: {
                 name: StoredHeader(one.dtype, tuple(one.shape), one.data_offsets[1] - one.data_offsets[0])
@@ -205,7 +250,6 @@ def _meaning(model: HubName, error: BaseException) -> str:
         "RepositoryNotFoundError": f"{ENDPOINT} has no such model{model.near} If it is private, log in: {_LOG_IN}",
         "RevisionNotFoundError": f"has no revision {shown(model.revision)}; {page} lists its branches and tags",
         "EntryNotFoundError": f"has no config.json, and no other description is read; see {page}/tree/main",
-        "NotASafetensorsRepoError": "has no safetensors, and headers of other formats are not fetched",
         401: f"the Hub refuses the token; log in again: {_LOG_IN}",
         403: f"may not be read with this token; see {page}",
         429: f"{ENDPOINT} limits the rate of requests; run it again {when}, or log in for more: {_LOG_IN}",
