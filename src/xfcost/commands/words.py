@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
@@ -97,5 +96,7 @@ COMMANDS: Final[dict[str, str]] = {
 
 def meant_command(name: str, words: Sequence[str]) -> str | None:
     """What to write for a command that there isn't; None where no word is known for it."""
+    import shlex  # of a mistake alone
+
     text = COMMANDS.get(name)
     return None if text is None else " ".join(text.format(shlex.join(words)).split())
