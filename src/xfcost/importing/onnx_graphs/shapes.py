@@ -136,7 +136,12 @@ class Walk:
         number, _ = self._numbers.setdefault(id(node), (len(self._numbers), node))
         ran = Ran(node, number, inputs, (), path, times, None, (tuple(node.input), tuple(node.output)))
         if node.op_type in _CONTROL and _own_domain(node):
-            outputs, missing = _CONTROL[node.op_type](self, ran, values)
+            try:
+                outputs, missing = _CONTROL[node.op_type](self, ran, values)
+            except (KeyError, IndexError, ValueError) as error:
+                raise UsageError(
+                    f"{self._file.name}: {_named(node)} lacks a graph or an input ({type(error).__name__})"
+                ) from error
             ran = ran._replace(missing=missing)
         else:
             outputs = self._inferred(node, inputs)
