@@ -99,7 +99,6 @@ class Attention(NamedTuple):
 
 
 Formula = Callable[[Operands], Costs]
-_KEYS: Final = 1
 _RANK_OF_SEQUENCE: Final = 3
 
 

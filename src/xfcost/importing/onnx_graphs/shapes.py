@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.importing.onnx_graphs.file import MOST_KNOWN, OnnxFile, graphs_of, length_of, names_in
+from xfcost.importing.onnx_graphs.file import MOST_KNOWN, OnnxFile, length_of, names_in
 from xfcost.importing.onnx_graphs.shapes_of_contrib import shapes_of_contrib
 from xfcost.ledger.errors import UsageError, printable
 
@@ -439,12 +439,6 @@ def is_float(element: int) -> bool:
 def is_complex(element: int) -> bool:
     """Is an element type one of complex numbers?"""
     return element in _COMPLEX
-
-
-def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs in a node."""
-    for attribute in node.attribute:
-        yield from graphs_of(attribute)
 
 
 def bound(file: OnnxFile, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
