@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import xfcost
 from any_models import Attention
 from helpers import error_of, stdout_of
-from modules import Module
+from modules import Call, Module
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.open_dimensions import open_letters
 from xfcost.torch_models.any_model import program_archive
@@ -186,6 +186,16 @@ def test_a_branch_is_the_one_that_is_taken(way):
     found = export(Module(either, a=nn.Linear(8, 8), b=nn.Linear(8, 8)).eval(), (x,))
     # 6 tokens · 8² MACs of a layer; the second branch has two
     assert xfcost.analyze(found, mixing=False).total("macs") == (384 if x.sum() > 0 else 768)
+
+
+def test_an_operation_of_another_library_is_not_taken_for_torch_s():
+    @torch.library.custom_op("xfcost_tests::dropout", mutates_args=())
+    def dropout(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    dropout.register_fake(torch.empty_like)
+    found = export(Call(lambda x: dropout(x) + 1), (torch.randn(2, 6, 8),))
+    assert xfcost.analyze(found, mixing=False).module.uncounted == {"xfcost_tests::dropout": 1}
 
 
 # ── sizes ──

@@ -292,6 +292,19 @@ def test_an_operator_costs_what_torch_counts_for_it(name, tmp_path):
     assert totals(found) == totals(of_torch)
 
 
+def test_a_graph_of_an_old_opset_by_hand(tmp_path):
+    """Axes and bounds are attributes; a shape goes through a number."""
+    path = file(tmp_path / "it.onnx", [
+        node("Shape", "x", "shape"), node("Gather", "shape zero", "batch", axis=0),
+        node("Slice", "shape", "tokens", starts=[1], ends=[2], axes=[0]), node("Unsqueeze", "batch", "b", axes=[0]),
+        node("Concat", "b tokens rest", "target", axis=0), node("Reshape", "x target", "four"),
+        node("MatMul", "four w", "z"), node("Clip", "z", "y", min=0.0, max=1.0),
+    ], {"x": ["batch", "seq", 32]}, {"zero": np.array(0), "rest": [4, 8], "w": (8, 5)}, opset=9)  # fmt: skip
+    ledger = xfcost.analyze(path, N=10, batch=2, strict=True)
+    # 2·10·4 rows of 8·5, two bounds of each number
+    assert totals(ledger) == (80 * 40, 2 * 80 * 40 + 2 * 80 * 5, 0, 0)
+
+
 def test_operators_of_whole_numbers_by_hand(tmp_path):
     path = file(tmp_path / "it.onnx", [
         node("DynamicQuantizeLinear", "x", "q scale zero"), node("MatMulInteger", "q w zero", "y"),
@@ -590,6 +603,10 @@ def _type(whole):
     whole.graph.initializer[0].data_type = 99
 
 
+def _no_branch(whole):
+    whole.graph.node[1].op_type = "If"
+
+
 def _huge(whole):
     whole.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2**61
 
@@ -605,6 +622,7 @@ BROKEN = {
     _unknown: "ONNX has no operator Rely in opset 20",
     _type: "the unknown element type 99",
     _huge: "has a length of",
+    _no_branch: "second (If) lacks a graph or an input",
 }
 
 

@@ -43,12 +43,6 @@ class OnnxFile(NamedTuple):
     ir_version: int
     inputs: Mapping[str, OnnxInput]
 
-    @property
-    def open_names(self) -> tuple[str, ...]:
-        """The names of open lengths, in the order of the inputs; those of expressions are in it too."""
-        sides = (side for one in self.inputs.values() for side in one.sides or () if isinstance(side, str))
-        return tuple(dict.fromkeys(name for side in sides for name in names_in(side)))
-
 
 def read_onnx(path: str) -> OnnxFile:
     """The graph of a file; external data is not opened.

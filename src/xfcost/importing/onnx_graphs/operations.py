@@ -99,7 +99,6 @@ class Attention(NamedTuple):
 
 
 Formula = Callable[[Operands], Costs]
-_KEYS: Final = 1
 _RANK_OF_SEQUENCE: Final = 3
 
 
@@ -546,10 +545,9 @@ FREE: Final = frozenset(_FREE.split())
 def costs_of(call: Operands) -> Costs | None:
     """What an operator costs; None where that is not known."""
     node = call.ran.node
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain == "" and node.op_type in FREE:
+    if node.domain == "" and node.op_type in FREE:
         return Cost()
-    formula = COSTS.get((domain, node.op_type))
+    formula = COSTS.get((node.domain, node.op_type))
     try:
         return None if formula is None else formula(call)
     except (UnknownSizesError, KeyError, IndexError, ValueError, ZeroDivisionError, AttributeError, TypeError):

@@ -211,7 +211,7 @@ class _Scores:
             kept = next((self._made[one] for one in node.input if one in self._made), None)
             if kept is not None and prod(kept[1]) == prod(output.shape):
                 self._made[name] = kept
-        elif node.op_type == "Softmax" and node.input[0] in self._made:
+        elif node.op_type == "Softmax" and node.input[0] in self._made and _over_last(call):
             self._softmax(ran, self._made[node.input[0]][0], output.shape)
 
     def _softmax(self, ran: Ran, product: int, shape: tuple[int, ...]) -> None:
@@ -225,6 +225,12 @@ class _Scores:
     def _add(self, number: int, more: Matrix) -> None:
         before = self.matrix.get(number)
         self.matrix[number] = more if before is None else before.joined(more)
+
+
+def _over_last(call: Operands) -> bool:
+    """Is a softmax over the last axis?"""
+    axis, rank = call.options.get("axis", -1), call.y.ndim
+    return axis in (-1, rank - 1)
 
 
 # ── rows ──

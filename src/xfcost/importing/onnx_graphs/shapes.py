@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.importing.onnx_graphs.file import MOST_KNOWN, OnnxFile, graphs_of, length_of, names_in
+from xfcost.importing.onnx_graphs.file import MOST_KNOWN, OnnxFile, length_of, names_in
 from xfcost.importing.onnx_graphs.shapes_of_contrib import shapes_of_contrib
 from xfcost.ledger.errors import UsageError, printable
 
@@ -32,6 +32,7 @@ _SAME_SHAPE: Final = frozenset((
     "GroupNormalization", "HardSwish", "MeanVarianceNormalization", "Mish", "RMSNormalization", "RotaryEmbedding",
     "Shrink", "Softsign", "Swish", "ThresholdedRelu",
 ))  # fmt: skip
+_RESHAPES: Final = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 # What passes weights on as they are.
 PASSING: Final = frozenset(("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 # Operators of ONNX Runtime under ONNX's own name.
@@ -129,11 +130,18 @@ class Walk:
         self._count += 1
         if self._count > _MOST_RUN:
             raise UsageError(f"{self._file.name}: runs more than {_MOST_RUN:,} operators")
+        if node.domain == "ai.onnx":  # the long name of ONNX's own
+            node.domain = ""
         inputs = tuple(values[name] if name else None for name in node.input)
         number, _ = self._numbers.setdefault(id(node), (len(self._numbers), node))
         ran = Ran(node, number, inputs, (), path, times, None, (tuple(node.input), tuple(node.output)))
         if node.op_type in _CONTROL and _own_domain(node):
-            outputs, missing = _CONTROL[node.op_type](self, ran, values)
+            try:
+                outputs, missing = _CONTROL[node.op_type](self, ran, values)
+            except (KeyError, IndexError, ValueError) as error:
+                raise UsageError(
+                    f"{self._file.name}: {_named(node)} lacks a graph or an input ({type(error).__name__})"
+                ) from error
             ran = ran._replace(missing=missing)
         else:
             outputs = self._inferred(node, inputs)
@@ -277,6 +285,8 @@ class Walk:
         is_small = first is not None and first.shape is not None and math.prod(first.shape) <= MOST_KNOWN
         if not is_small and node.op_type != "NonZero":
             return outputs
+        if node.op_type in _RESHAPES and first is not None and inputs[0] is not None and inputs[0].data is not None:
+            return [first._replace(data=inputs[0].data.reshape(first.shape))]
         given = {name: one.data for name, one in zip(node.input, inputs, strict=True) if one is not None and name}
         try:
             evaluator = ReferenceEvaluator(node, opsets={"": self._file.opsets.get("", 1)})
@@ -397,7 +407,7 @@ def shape_text(value: Value | None) -> str:
 
 
 def _own_domain(node: onnx.NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx")
+    return node.domain == ""
 
 
 def _named(node: onnx.NodeProto) -> str:
@@ -429,12 +439,6 @@ def is_float(element: int) -> bool:
 def is_complex(element: int) -> bool:
     """Is an element type one of complex numbers?"""
     return element in _COMPLEX
-
-
-def graphs_in(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs in a node."""
-    for attribute in node.attribute:
-        yield from graphs_of(attribute)
 
 
 def bound(file: OnnxFile, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -243,8 +243,10 @@ def _attribute(module: nn.Module, name: str) -> Any:
 
 
 def _name(node: fx.Node) -> str:
-    """`linear` of `aten.linear.default`."""
-    return getattr(getattr(node.target, "overloadpacket", node.target), "__name__", str(node.target))
+    """`linear` of `aten.linear.default`; of another library with its name, `mylib::linear`."""
+    name = getattr(getattr(node.target, "overloadpacket", node.target), "__name__", str(node.target))
+    namespace = getattr(node.target, "namespace", "aten")
+    return name if namespace in ("aten", "higher_order") else f"{namespace}::{name}"
 
 
 def _stack(node: fx.Node) -> list[tuple[str, Any]]:

@@ -75,10 +75,11 @@ def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[U
     Where the call itself failed, it names the inputs that the module takes.
     """
     place, takes = own_line(error) or "in its forward", ""
-    with suppress(OSError, TypeError):
+    with suppress(OSError, TypeError, AttributeError):
         if own_line(error) is None:
             forward = type(model).forward
-            place = f"{inspect.getsourcefile(forward)}:{inspect.getsourcelines(forward)[1]}"
+            if not forward.__code__.co_filename.startswith(_PACKAGE):  # the forward of an exported program is ours
+                place = f"{inspect.getsourcefile(forward)}:{inspect.getsourcelines(forward)[1]}"
     with suppress(TypeError, ValueError):
         if isinstance(error, TypeError) and "argument" in message(error):
             takes = f"; it takes ({', '.join(map(str, inspect.signature(model.forward).parameters.values()))})"
