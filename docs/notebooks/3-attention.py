@@ -10,7 +10,7 @@
 try:
     import xfcost
 except ModuleNotFoundError:
-    raise SystemExit("This notebook needs xfcost: install it from its repository (pip install .), then run all cells again.") from None
+    raise SystemExit("This notebook needs xfcost: in its repository run pip install . and then all cells again.") from None
 
 import functools
 import math
