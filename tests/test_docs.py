@@ -164,7 +164,7 @@ def test_outputs_are_small_and_the_same_everywhere(script):
 @every_script
 def test_a_notebook_stops_with_a_sentence_where_xfcost_is_not_installed(script, monkeypatch):
     monkeypatch.setitem(sys.modules, "xfcost", None)
-    with pytest.raises(SystemExit, match=r"This notebook needs xfcost: in its repository run pip install"):
+    with pytest.raises(SystemExit, match=r"This notebook needs xfcost: run pip install"):
         TOOL.executed(script.read_text(encoding="utf-8"))
 
 

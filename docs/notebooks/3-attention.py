@@ -10,7 +10,7 @@
 try:
     import xfcost
 except ModuleNotFoundError:
-    raise SystemExit("This notebook needs xfcost: in its repository run pip install . and then all cells again.") from None
+    raise SystemExit("This notebook needs xfcost: run pip install . in its repository, then all cells.") from None
 
 import functools
 import math
