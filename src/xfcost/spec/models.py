@@ -91,3 +91,8 @@ def counts_of(name: str) -> Path | None:
     """The counts of a model of the list; None where it has none, because a spec is made of its config."""
     file = FOLDER / f"{name}.counts.json"
     return file if name in models() and file.is_file() else None
+
+
+def is_listed(config: str) -> bool:
+    """Is the config at this path that of a model of the list?"""
+    return Path(config).parent == FOLDER

@@ -71,7 +71,7 @@ def _libraries() -> Iterator[Prerequisite]:
     try:
         python, needed = metadata("xfcost")["Requires-Python"], [*map(Requirement, requires("xfcost") or ())]
     except PackageNotFoundError:
-        yield Prerequisite("xfcost", "", "wrong", "for the versions of libraries that it needs; its repository", "pip install . there")
+        yield Prerequisite("xfcost", "", "wrong", "for the versions of libraries", "pip install .")
         return
     here = platform.python_version()
     fits = Requirement(f"python{python}").specifier.contains(here, prereleases=True)
