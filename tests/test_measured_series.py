@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measured import HERE, THERE, changed, row, spec_file, timed
+from xfcost.api.axes import axis_of, listed_sizes, measured_axis
 from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, spec_hash, variants_of
 from xfcost.comparing.measured import Ratio, crossings, local_slopes, measured, ratios, upper_slope
 from xfcost.comparing.measured_series import (
@@ -262,6 +263,14 @@ def test_rows_of_several_versions_are_said_to_be():
     other = row("A", 256, versions={"xfcost": "0.1.0", "torch": "2.8.0", "python": "3.11.0"})
     found = measured([row("A"), other], Choice(), "f")
     assert found.notes == ("rows of several versions of torch: 2.7.0, 2.8.0",)
+
+
+def test_sizes_that_are_listed_are_measured_as_they_are() -> None:
+    assert listed_sizes("784,196") == (196, 784)
+    assert [listed_sizes(given) for given in ("49:784", "784", "1,x", None)] == [()] * 4
+    (grid,) = measured_grids([SpecSystem(load("vit"))], Run(), TOKENS, (196, 3136), listed_sizes("196,784,3136"))
+    assert list(grid.points.values()) == [196, 784, 3136]
+    assert measured_axis("3136,196", None)[1] == axis_of("3136,196", None)[1] == (196, 3136)
 
 
 def points(names: list[str], low: int, high: int, number: int, axis: Any = TOKENS) -> list[list[int]]:

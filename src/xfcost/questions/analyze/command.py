@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
 from xfcost.api.options import AnalyzeOptions
@@ -28,6 +29,13 @@ Top = Annotated[
     shared.option("--top", "INT", "Rows that --sort lists.", "Output", min=1),
 ]
 
+TraceFile = Annotated[
+    Path | None,
+    shared.option(
+        "--trace-file", "PATH", "Write a timeline (.json) for Perfetto and chrome://tracing.", "Timing, with --device"
+    ),
+]
+
 
 @shared.options(
     AnalyzeOptions,
@@ -39,7 +47,15 @@ Top = Annotated[
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
 )
-def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top: Top = None, **given: Any) -> None:
+def run(
+    spec: Spec,
+    by: By = None,
+    depth: Depth = None,
+    sort: SortBy = None,
+    top: Top = None,
+    trace_file: TraceFile = None,
+    **given: Any,
+) -> None:
     """Count what one model costs, checked on the real torch model.
 
     Formulas count every operation, and two counters on the real torch model check them. `--no-trace` skips torch;
@@ -48,6 +64,8 @@ def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """
     from xfcost.api.analysis import analyze
+    from xfcost.parts.timing.timeline import timeline
+    from xfcost.report.output import check_target
     from xfcost.views.analyze import document
     from xfcost.views.largest import Order
 
@@ -58,6 +76,9 @@ def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top
     target, verbose = shared.target_of(given), given.pop("verbose")
     if order is not None and target.form == "json":
         raise UsageError("--sort and --top: json always has every row, in the order of the model; use another format")
+    if trace_file is not None and given["device"] is None:
+        raise UsageError("--trace-file: a timeline is of a run that is timed; add --device cpu, or cuda")
+    check_target(trace_file, force=target.force)
     if "," in given["batch"]:
         if view is not None or order is not None:
             raise UsageError(f"--batch {given['batch']}: rows are listed for one batch, without --by, --sort and --top")
@@ -67,6 +88,8 @@ def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top
     if ledger.choices and ledger.on is None and view is not None:
         raise UsageError(f"--by {view}: rows are listed for one device, and --on has several; leave one of them out")
     target.document(document(ledger, view, verbose=verbose, depth=depth, order=order))
+    if trace_file is not None:
+        shared.deliver(timeline(ledger), trace_file, force=target.force)
     shared.verdict([ledger])
 
 
