@@ -1,0 +1,38 @@
+"""`analyze --batch 1,8,512`: each line is the run of that batch alone."""
+
+import json
+
+import xfcost
+from helpers import csv_of, error_of, stdout_of
+
+DECODE = ("analyze", "llama3-8b", "--mode", "decode", "--on", "h100-sxm", "--N", "4k", "--batch")
+
+
+def test_a_line_is_the_run_of_its_batch():
+    rows = csv_of(*DECODE, "1,8,512")
+    for row, batch in zip(rows, (1, 8, 512), strict=True):
+        alone = xfcost.analyze("llama3-8b", mode="decode", on="h100-sxm", N="4k", batch=batch)
+        assert (int(row["batch"]), int(row["cache_bytes"])) == (batch, alone.cache.bytes)
+        assert int(row["needed_bytes"]) == alone.on.memory.needed
+        seconds = alone.on.seconds if alone.on.memory.fits else ""
+        assert row["least_seconds"] == str(seconds)
+    assert [row["fits"] for row in rows] == ["True", "True", "False"]
+
+
+def test_the_header_names_all_batches_and_a_run_that_does_not_fit_has_no_rate():
+    text = stdout_of(*DECODE, "1,8,512", COLUMNS="120")
+    assert "batch 1, 8, 512   bfloat16" in text
+    last = next(line for line in text.splitlines() if line.lstrip().startswith("512 "))
+    assert last.split()[-1] == "–"
+    assert "memory: weights" not in text  # which are of one batch
+
+
+def test_json_has_the_ledgers_and_a_forward_its_counts():
+    found = json.loads(stdout_of("analyze", "vit", "--batch", "2,1", "--no-trace", "--json"))
+    assert [one["batch"] for one in found["batches"]] == [2, 1]
+    assert "MACs" in stdout_of("analyze", "vit", "--batch", "1,2").splitlines()[3]
+
+
+def test_what_is_no_list_of_batches_is_refused():
+    assert "--batch 1,x: expected up to 100 whole numbers" in error_of("analyze", "vit", "--batch", "1,x")
+    assert "without --by, --sort and --top" in error_of("analyze", "vit", "--batch", "1,2", "--by", "stage")
