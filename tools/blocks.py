@@ -88,12 +88,13 @@ def _done(arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def help_pages() -> None:
-    """Every command's `--help`."""
+    """Every command's `--help`; of `analyze` with the options of all topics."""
     from xfcost.cli import COMMANDS
 
     cog.outl("\n```text\n" + output("--help").rstrip() + "\n```\n")
     for name in COMMANDS:
-        cog.outl(f"## `xfcost {name}`\n\n```text\n{output(f'{name} --help').rstrip()}\n```\n")
+        page = output(f"{name} --help" + " all" * (name == "analyze"))
+        cog.outl(f"## `xfcost {name}`\n\n```text\n{page.rstrip()}\n```\n")
 
 
 def conventions() -> None:
