@@ -114,7 +114,9 @@ def _parts(
 def _evidence(ledger: Ledger) -> Evidence | None:
     """Published runs like that of the ledger, of inference or training."""
     plan = None if ledger.training is None else ledger.training.plan
-    return plan.evidence if plan is not None else ledger.on and ledger.on.evidence
+    if plan is not None:
+        return plan.evidence
+    return None if ledger.on is None else ledger.on.evidence
 
 
 def published_table(published: list[dict[str, Any]]) -> DataTable:
