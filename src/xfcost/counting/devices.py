@@ -120,6 +120,7 @@ class DeviceFile:
             "driver": self._text,
             "vendor": self._text,
             "year": lambda given, at: self._number(given, at, "a year, as in 2022"),
+            "generation": self._text,
             "memory": lambda given, at: self._figure(given, at, _MEMORY),
             "bandwidth": lambda given, at: self._figure(given, at, _RATE),
             "peaks": lambda given, at: (dict(base.peaks) if base else {}) | self._peaks(given, at),

@@ -61,6 +61,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     driver: str | None = None
     """The name that its driver reports, as torch gives it; None where that isn't known, or is of a part of it."""
     year: int | None = None
+    generation: str | None = None
+    """The architecture of a GPU, `Hopper`; None of other devices, and where it isn't known."""
     memory: DeviceFigure | None = None
     memory_kind: Literal["usable", "nominal", "physical"] = "nominal"
     """`usable`: what the driver reports, before context and framework; `nominal`: the label; `physical`: all of it."""

@@ -16,7 +16,15 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.parts.mixing.text import probe_parts
 from xfcost.parts.serving import choices_text as choosing
-from xfcost.parts.serving.text import experts_texts, fit_texts, generation_table, time_texts, weights_texts
+from xfcost.parts.serving.evidence import Evidence
+from xfcost.parts.serving.text import (
+    evidence_table,
+    experts_texts,
+    fit_texts,
+    generation_table,
+    time_texts,
+    weights_texts,
+)
 from xfcost.parts.timing.text import rates_text, timing_texts
 from xfcost.parts.training.text import plan_parts, training_parts
 from xfcost.report.document import (
@@ -94,11 +102,21 @@ def _parts(
     yield from probe_parts(ledger)
     if published := ledger.published_beside_ours():
         yield from (Gap(), published_table(published))
+    if verbose and (like := _evidence(ledger)) is not None and like.runs:
+        yield from (Gap(), evidence_table(like))
     yield Gap()
     yield from timing_texts(ledger)
     yield from notes(default_notes([ledger.metadata]), verbose=verbose)
     yield from notes(_notes(ledger), verbose=verbose)
     yield from _endnotes(ledger, operations, verbose=verbose)
+
+
+def _evidence(ledger: Ledger) -> Evidence | None:
+    """Published runs like that of the ledger, of inference or training."""
+    plan = None if ledger.training is None else ledger.training.plan
+    if plan is not None:
+        return plan.evidence
+    return None if ledger.on is None else ledger.on.evidence
 
 
 def published_table(published: list[dict[str, Any]]) -> DataTable:

@@ -30,6 +30,7 @@ from xfcost.ledger.parallelism import HeadSharing, Parallelism
 from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.ledger.units import FLOPS_PER_MAC
 from xfcost.parts.serving.cache_blocks import in_blocks, with_blocks
+from xfcost.parts.serving.evidence import serving_evidence
 from xfcost.parts.serving.offload import (
     Blocks,
     Split,
@@ -313,7 +314,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         exchange=None if sizes.shares is None else sizes.shares.exchange(mine),
         reads=_reads_of_sharing(ledger, mine, sizes, mode),
     )
-    ledger = msgspec.structs.replace(ledger, on=found)
+    ledger = msgspec.structs.replace(ledger, on=_with_evidence(found, ledger, run, sizes) if limits else found)
     if ledger.step is None or sizes.shares is None:
         return ledger
     of_rows = [(row.times, found.reads[row.path]) for row in ledger.rows]
@@ -403,7 +404,18 @@ def _offloaded(ledger: Ledger, run: Run, sizes: SizedRun, offload: Offload, *, l
         ),
         cache_blocks=run.cache_blocks if need.cache or of_host.cache else None,
     )
-    return msgspec.structs.replace(ledger, on=found)
+    return msgspec.structs.replace(ledger, on=_with_evidence(found, ledger, run, sizes) if limits else found)
+
+
+def _with_evidence(found: OnDevices, ledger: Ledger, run: Run, sizes: SizedRun) -> OnDevices:
+    """`found` with the published runs like it, unless it does not fit."""
+    if found.no_time is not None:
+        return found
+    alone = sum(max(part.compute_seconds, part.memory_seconds) for part in found.parts)
+    offloaded, times = found.offloaded is not None, (alone, found.seconds)
+    lengths = sizes.tokens, run.new_tokens if run.mode == "generate" else 1
+    runs = serving_evidence(ledger, found.on, found.parallelism, lengths, times, offloaded=offloaded)
+    return msgspec.structs.replace(found, evidence=runs)
 
 
 def _last_step(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:

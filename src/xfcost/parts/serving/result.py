@@ -13,6 +13,7 @@ from xfcost.ledger.offload import HostTime, Offload
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.roofs import Bound
 from xfcost.ledger.units import HOUR, number_of, size
+from xfcost.parts.serving.evidence import Evidence
 
 
 class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +266,8 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """In which memory for the cache is reserved, where they are given."""
     reads: Mapping[str, SharedReads] = {}
     """With `parallelism`, path of a row -> what they read of it."""
+    evidence: Evidence | None = None
+    """Published runs like it; None of devices side by side, and of a run that does not fit."""
 
     @property
     def no_time(self) -> str | None:
@@ -362,6 +365,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
             "mfu": self.mfu,
             "mbu": self.mbu,
             "estimated_seconds": self.estimate,
+            "evidence": self.evidence and self.evidence.to_object(),
             **self._sharing(),
             **self._offload(),
             "memory": self._memory() | fit,

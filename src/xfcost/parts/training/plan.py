@@ -39,6 +39,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR
 from xfcost.parts.serving.parallel import check_replicas, check_stages, heads_of
+from xfcost.parts.training.evidence import training_evidence
 from xfcost.parts.training.result import (
     MESH_FIELDS,
     AtUtilisation,
@@ -410,7 +411,8 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
         peak=mesh.on.device.peak(ledger.metadata.dtype),
     )
     made = msgspec.structs.replace(made, at=tuple(_at(made, mfu) for mfu in mesh.mfus or IN_PRINT))
-    made = msgspec.structs.replace(made, remedies=_remedies(made, ledger, architecture, step))
+    remedies = _remedies(made, ledger, architecture, step)
+    made = msgspec.structs.replace(made, remedies=remedies, evidence=training_evidence(ledger, made))
     return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, plan=made))
 
 

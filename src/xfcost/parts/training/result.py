@@ -13,6 +13,7 @@ import msgspec
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import Checkpoint
 from xfcost.ledger.units import DAY, Count
+from xfcost.parts.serving.evidence import Evidence
 from xfcost.parts.serving.result import why_no_time
 
 
@@ -146,6 +147,8 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     at: tuple[AtUtilisation, ...] = ()
     remedies: tuple[str, ...] = ()
     """Options with which it fits, where it doesn't."""
+    evidence: Evidence | None = None
+    """Published runs like it, of the bound of one step; None where it does not fit."""
 
     @property
     def recomputation(self) -> float:
@@ -232,6 +235,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
             "remedies": list(self.remedies),
             "no_time": self.no_time,
             **{name: getattr(self, name) for name in (*work, *bound)},
+            "evidence": self.evidence and self.evidence.to_object(),
             "at": msgspec.to_builtins(self.at),
         }
 

@@ -8,6 +8,8 @@ from typing import Final
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.parts.serving.evidence import Evidence
+from xfcost.parts.serving.text import evidence_text, seconds_range, value_range
 from xfcost.parts.training.plan import SHARED_OUT, recomputed_scores
 from xfcost.parts.training.result import AtUtilisation, TrainingPlan, TrainingStep, WholeRun
 from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line, numbers
@@ -262,6 +264,8 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
         advice = "" if plan.mesh.mfus else "--mfu sets the share"
         yield TextLines([_how_long(plan)], head=f"{what}: ", advice=advice)
         yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
+        if (found := plan.evidence) is not None:
+            yield evidence_text(found, seconds_range(found) if plan.steps is None else _days_range(plan.steps, found))
     yield TextLines([_fits(plan)], head="memory of a device: ", advice="; ".join(_fit_advice(plan)))
     yield line(_layout(plan), head="each step: ")
     if plan.recomputed_flops:
@@ -324,6 +328,12 @@ def _lower_bound(plan: TrainingPlan, dtype: str) -> str:
         f"lower bound {_least(plan)}: {scientific(flops)} FLOPs{steps} ({kept}without recomputation) at the peak of "
         f"{units.count(plan.peak)}FLOP/s ({dtype}) on every device{unreached}"
     )
+
+
+def _days_range(steps: int, evidence: Evidence) -> str:
+    """`12.1 to 20.4 days` of so many steps."""
+    low, high = (days_text(steps * seconds / units.DAY) for seconds in evidence.seconds or (0.0, 0.0))
+    return value_range(low, high)
 
 
 def _least(plan: TrainingPlan) -> str:
