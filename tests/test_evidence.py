@@ -160,7 +160,7 @@ def test_generations_are_those_of_gpus():
 @pytest.mark.rest
 @pytest.mark.parametrize("part", ["serving", "training"])
 def test_the_files_are_what_the_tool_writes(part):
-    assert tool.FILES[part].read_text(encoding="utf-8") == tool.written()[part]
+    assert tool.FILES[part].read_text(encoding="utf-8") == tool.written(part)
 
 
 # How far such comparisons hold ───────────────────────────────────────────────────────────────────────────────────────
@@ -247,6 +247,15 @@ def test_runs_that_no_published_run_is_like_have_no_range(spec, on, options, why
     found = evidence_of(spec, on, **options)
     assert why in found.why_none
     assert (found.runs, found.shares, found.seconds) == ((), None, None)
+
+
+def test_measured_rates_are_not_those_of_a_datasheet():
+    """Of a machine that was calibrated a run may reach another share; so may a training run."""
+    calibrated = msgspec.structs.replace(device("h100-sxm"), calibrated="2026-11-22T12:00:00Z")
+    assert evidence_of("llama3-8b", device("h100-sxm")).shares is not None
+    plan = xfcost.analyze("gpt2", **TRAIN | {"on": calibrated}).training.plan
+    for found in (evidence_of("llama3-8b", calibrated), plan.evidence):
+        assert found.why_none == "with the measured rates of a calibrated machine"
 
 
 def test_a_run_that_does_not_fit_has_none():

@@ -139,9 +139,9 @@ def text(runs: Sequence[PublishedRun]) -> str:
     return stream.getvalue()
 
 
-def written() -> dict[str, str]:
-    """Part -> the text of its file."""
-    return {"serving": text(tuple(serving_runs())), "training": text(tuple(training_runs_measured()))}
+def written(part: str) -> str:
+    """The text of the file of inference (`serving`) or of `training`."""
+    return text(tuple({"serving": serving_runs, "training": training_runs_measured}[part]()))
 
 
 class LeftOut(NamedTuple):
@@ -211,8 +211,8 @@ def _line(one: LeftOut) -> dict[str, str]:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["write"]:
-        for name, content in written().items():
-            FILES[name].write_text(content, encoding="utf-8")
+        for part, file in FILES.items():
+            file.write_text(written(part), encoding="utf-8")
     else:
         from xfcost.report.document import table_of, to_markup
 
