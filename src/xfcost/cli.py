@@ -337,6 +337,7 @@ def root(
 
 def main() -> None:
     """Run the app: a user's error is one message and exit code 2, an internal error one line and exit code 70."""
+    be_quiet(False)
     open_stderr()
     if sys.stdout is None:
         _refuse("stdout is closed")

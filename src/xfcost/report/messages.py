@@ -9,22 +9,23 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from os import _exit  # a command that runs a module's code refuses `os._exit` there
 from typing import Any, Final, NoReturn, TextIO
 
 from xfcost.ledger.visible import HANDLER, one_line
 
-_QUIET: Final[list[bool]] = []
+_QUIET: ContextVar[bool] = ContextVar("_QUIET", default=False)
 
 
-def be_quiet() -> None:
-    """From now on stderr has errors alone (`-q`)."""
-    _QUIET.append(True)
+def be_quiet(quiet: bool = True) -> None:
+    """From now on stderr has errors alone (`-q`), or progress too."""
+    _QUIET.set(quiet)
 
 
 def say(text: str) -> None:
     """A line of progress on stderr, whatever names are in it; where stderr is full or closed, or with `-q`, nothing."""
-    if not _QUIET:
+    if not _QUIET.get():
         refuse(text)
 
 
