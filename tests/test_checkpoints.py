@@ -790,3 +790,13 @@ def test_gpt_oss_20b_has_the_bytes_of_its_published_index(tmp_path):
         24 * 32 * 3 * 2880**2 * 17 / 32,
         rel=1e-3,  # biases share the bytes of their module by parameters
     )
+
+
+def test_a_folder_without_tensors_has_the_bytes_of_its_config(tmp_path):
+    """Its config.json alone, or with weights in a format that is not read; a GGUF that lies there is read."""
+    folder = folder_of(tmp_path / "whole", llama_shapes(plain))
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"PK")
+    alone, config = decoded(folder), decoded(folder / "config.json")
+    assert alone.held_bytes == config.held_bytes > 0
+    assert alone.metadata.checkpoint is None

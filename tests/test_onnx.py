@@ -649,3 +649,14 @@ def test_random_bytes_of_a_file_end_in_one_line_or_in_counts(tmp_path):
         except (UsageError, IncompleteError) as error:
             message = str(error)
         assert "\n" not in message
+
+
+def test_a_length_that_leads_images_is_their_batch_whatever_its_name(tmp_path):
+    """8 filters of 3×3×3 at 30×30 places: 194,400 MACs of one sample."""
+    made = [node("Conv", "x w", "y")]
+    path = file(tmp_path / "it.onnx", made, {"x": ["N", 3, 32, 32]}, {"w": (8, 3, 3, 3)})
+    assert xfcost.analyze(path).total("macs") == 8 * 27 * 30 * 30
+    assert xfcost.analyze(path, batch=4).total("macs") == 4 * 8 * 27 * 30 * 30
+    told = stdout_of("analyze", path)
+    assert "the real torch model" not in told
+    assert "graph: every operator of one pass" in told

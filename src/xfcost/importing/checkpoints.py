@@ -320,7 +320,7 @@ def config_place(place: str) -> str:
         return place
     folder = place if os.path.isdir(place) else os.path.dirname(place)
     config = os.path.join(folder, CONFIG_FILE)
-    if os.path.isfile(config):
+    if os.path.isfile(config) and (not os.path.isdir(place) or shards_of(place)):
         return config
     if os.path.isdir(place):
         ggufs = sorted(name for name in os.listdir(place) if name.endswith(".gguf"))
@@ -329,6 +329,8 @@ def config_place(place: str) -> str:
                 return os.path.join(place, firsts[0])
             listed = ", ".join(printable(one, 60) for one in firsts[:4])
             raise UsageError(f"{printable(place, 200)}: has {len(firsts)} checkpoints; name one of them: {listed}")
+    if os.path.isfile(config):
+        return config
     shown = printable(place, 200)
     tensors, files = safetensors_tensors(place)
     if not files:

@@ -53,6 +53,8 @@ def weights_at(target: ModuleTarget, config: Mapping[str, Any]) -> WeightFormat 
     if target.checkpoint is None:
         return published
     checkpoint, own = _checkpoint(target, config), "its metadata" if is_gguf(target.place) else "config.json"
+    if not checkpoint.tensors:  # of a folder that has its weights in another format, or none
+        return published
     bits = published.bits if isinstance(published, WeightFormat) else 4
     return format_as_stored(stored_weights(checkpoint, own, bits), published, checkpoint.format, fused_map(config))
 

@@ -62,7 +62,7 @@ _HELPERS: Final = (
     "weight_global_scale", "input_global_scale", "input_scale", "input_zero_point", "output_scale", "k_scale",
     "v_scale", "q_scale", "kv_scale", "prob_scale", "SCB", "weight_format", "qzeros", "scales", "g_idx",
     "weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
-    "e_score_correction_bias", "e_score_correction.bias",
+    "e_score_correction_bias", "e_score_correction.bias", "running_mean", "running_var", "num_batches_tracked",
 )  # fmt: skip
 _HELPER: Final = re.compile(rf"\.({'|'.join(map(re.escape, _HELPERS))}|weight\.quant_state\.\w+)$")
 # … and what is.

@@ -36,7 +36,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
     if agreement is None:
         yield line(COUNTED_ONLY, "dim")
         return
-    if ran.traced:
+    if ran.module:
         yield from _module_texts(ran, agreement, "" if ledger.training is None else " and its backward pass")
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
@@ -68,11 +68,13 @@ def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterat
         tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
         why = f", because it does not run on meta ({run.reason})" if run.reason else ""
         yield line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
+    why = "" if run.tensors == "none" else ", because no formula is known"
     for operation, times in run.uncounted.items():
-        yield line(f"  not counted, because no formula is known: {operation} ({times:,}×)", "red")
+        yield line(f"  not counted{why}: {operation} ({times:,}×)", "red")
     if run.uncalled:
         yield line(f"  parameters that no operation used: {', '.join(run.uncalled)}", "dim")
-    yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
+    if run.traced:
+        yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
     for difference in agreement.differences[:_MOST_DIFFERENCES]:
         figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
         yield line(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")

@@ -26,8 +26,8 @@ def open_letters(inputs: Mapping[str, Sides]) -> dict[str, OpenLetter]:
     """Open dimension -> its letter; those that have none are left out.
 
     H and W are the open sides of a (B, C, H, W) or (B, H, W, C) with up to four channels, if no other input has them;
-    of a square image both are one dimension, H. B is named so, or only ever leads inputs of several axes. N is the
-    first of the others whose name speaks of a sequence, or the first of all others.
+    of a square image both are one dimension, H. B leads images, or is named so, or only ever leads inputs of several
+    axes. N is the first of the others whose name speaks of a sequence, or the first of all others.
     """
     found: dict[str, OpenLetter] = {}
     dimensions = list(
@@ -37,7 +37,8 @@ def open_letters(inputs: Mapping[str, Sides]) -> dict[str, OpenLetter]:
         elsewhere = {side for other, theirs in inputs.items() if other != name for side in theirs}
         found |= {side: letter for side, letter in _of_image(own).items() if side not in elsewhere}
     rest = [one for one in dimensions if one not in found]
-    named = [one for one in rest if _BATCH.search(one)]
+    of_images = [sides[0] for sides in inputs.values() if _has_channels(sides) and sides[0] in rest]
+    named = of_images or [one for one in rest if _BATCH.search(one)]
     leading = [one for one in rest if _only_leads(one, inputs.values()) and not _TOKENS.search(one)]
     if batch := next(iter(named or leading), None):
         found[batch] = "B"
@@ -60,6 +61,11 @@ def _of_image(sides: Sides) -> dict[str, OpenLetter]:
         if is_image and isinstance(height, str) and isinstance(width, str) and height and width:
             return {width: "W", height: "H"}
     return {}
+
+
+def _has_channels(sides: Sides) -> bool:
+    """Is it an image, by the number of its channels?"""
+    return len(sides) == _IMAGE and any(isinstance(one, int) and one <= _MOST_CHANNELS for one in (sides[1], sides[3]))
 
 
 def _only_leads(dimension: str, inputs: Iterable[Sides]) -> bool:

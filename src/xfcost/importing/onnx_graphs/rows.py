@@ -101,7 +101,7 @@ def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
     )
     title = os.path.basename(path)
     opsets = ", ".join(f"{domain or 'opset'} {version}" for domain, version in file.opsets.items())
-    names = tuple(f"{operator} ran {times} time(s), and no formula is known" for operator, times in missing.items())
+    names = tuple(f"{operator} ({times:,}×)" for operator, times in missing.items())
     rows_of = tuple(labelled(one, title) for one in collapsed(found))
     kinds, stored = scores.kinds(), {_type_name(one.element) for one in weights.elements.values()}
     warning = f"weights are stored as {' and '.join(sorted(stored))}; bytes count all of them as {dtype}"
