@@ -213,7 +213,7 @@ def test_what_is_not_counted_makes_it_a_lower_bound():
             return torch.linalg.svdvals(super().forward(x))
 
     ledger = analyzed(Unknown(8, 8, bias=False), 16)
-    assert next(text.head for text in closed_form_texts(ledger, at_least(ledger))) == "in N: at least 64·N MACs"
+    assert next(text.head for text in closed_form_texts(ledger, at_least(ledger))) == "MACs ≥ 64·N"
 
 
 def test_an_error_of_the_inputs_is_named():

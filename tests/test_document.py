@@ -30,7 +30,7 @@ def test_the_lowest_ranks_are_left_out_first_and_those_without_never(width, show
 def test_a_table_is_no_wider_than_the_terminal_and_names_what_it_hides(width):
     lines = screen_of(document(TABLE), width)
     assert max(map(len, lines)) <= width
-    told = " ".join(lines).partition("hidden at this width: ")[2].split(", ")
+    told = " ".join(lines).partition("Columns left out to fit: ")[2].removesuffix(".").split(", ")
     assert sorted([*lines[0].split(), *filter(None, told)]) == ["a", "bb", "name"]
 
 

@@ -300,7 +300,7 @@ def _range_lines(wide: Sequence[CountedSweep], sweeps: Sequence[CountedSweep]) -
     """The range of the plot, and of every system that has no more of the default range why."""
     low, high = span_of(sweeps)
     axis = sweeps[0].axis
-    yield f"{axis.word} = {low:,} to {high:,}, the range that all systems have; {axis.option} LOW:HIGH sets another"
+    yield f"{axis.word} = {low:,} to {high:,}, where all systems can run; pass {axis.option} LOW:HIGH for another range"
     first, last = max(one.xs[0] for one in wide), min(one.xs[-1] for one in wide)
     for one in wide:
         if one.xs[0] == first and min(one.skipped, default=first) < first:
