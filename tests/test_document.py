@@ -126,5 +126,12 @@ def test_colours_of_systems_and_of_mixing_kinds_are_apart(one, other):
     assert difference(one, other) >= 20
 
 
+@pytest.mark.parametrize("kind", ["per-token", "local", "global"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_system_has_the_colour_of_a_mixing_kind(system, kind):
+    assert difference(system, FIGURE[kind]) >= 12
+    assert math.dist(lab(linear(system)), lab(linear(FIGURE[kind]))) >= 35
+
+
 def test_every_colour_has_its_own_line_style():
     assert len(set(STYLES)) == len(STYLES) == len(SYSTEMS)

@@ -18,6 +18,7 @@ from xfcost.comparing.comparison import distinct
 from xfcost.comparing.sweep import PIXELS, records, slope, sweep, thinned
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Timing
+from xfcost.questions.plot.answer import plot
 from xfcost.report.figure import Captions, PanelSize, log_panels, look
 from xfcost.spec.load import load
 from xfcost.systems.published import published_system
@@ -364,3 +365,11 @@ def test_a_slope_is_that_of_the_upper_end_and_a_caption_names_the_steps_of_token
         "Its slope is fitted to sizes that have none (N = 3,136 to 12,544)."
     )
     assert chart.summary[0].endswith(", sizes in whole patches")
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "marked"), [("params", None, False), ("params", 784, True), ("macs", None, True)]
+)
+def test_parameters_have_a_marked_n_only_where_one_is_given(metric, given, marked):
+    found = plot("vit-s8", "swin-t", N="49:3136", metric=metric, mark=given)
+    assert any("at N = 784" in text for text in found.summary) == marked

@@ -165,7 +165,8 @@ def _scaling(
     narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
     images = any(one.has_images for one in systems)
-    at = marked(mark, axis, span) if mark is not None or images else None
+    # parameters hardly depend on N: there is no ratio to show at one
+    at = marked(mark, axis, span) if mark is not None or (images and metric != "params") else None
     _start(systems, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"], say=say)
     sweeps = _sweeps(systems, how, axis, span, at, say, narrow=narrow)
     if narrow and at is not None:
