@@ -210,12 +210,12 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     padded = [one for one in sweeps if any(map(_padded, one.ledgers))]
     cropped = [one for one in sweeps if one not in padded and any(ledger.metadata.cropped for ledger in one.ledgers)]
     parts = []
-    for stepped, why, without in (
+    for stepped, why, need_none in (
         (padded, "padding to whole windows or blocks", "need none"),
         (cropped, "last tokens that go into no patch or kernel", "have none"),
     ):
         if stepped and metric != "params":
-            parts.append(_steps_text(stepped, why, without))
+            parts.append(_steps_text(stepped, why, need_none))
     parts += [_module_text(one) for one in sweeps if is_module(one)]
     without: dict[str, list[str]] = {}
     for one in sweeps:
