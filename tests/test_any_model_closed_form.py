@@ -213,7 +213,7 @@ def test_what_is_not_counted_makes_it_a_lower_bound():
             return torch.linalg.svdvals(super().forward(x))
 
     ledger = analyzed(Unknown(8, 8, bias=False), 16)
-    assert next(text.head for text in closed_form_texts(ledger, at_least(ledger))) == "in N: at least 64·N MACs"
+    assert next(text.head for text in closed_form_texts(ledger, at_least(ledger))) == "MACs ≥ 64·N"
 
 
 def test_an_error_of_the_inputs_is_named():
@@ -302,8 +302,7 @@ def test_presets_have_the_closed_forms_of_their_formulas(preset):
             return None
 
     own = place(loaded, Run()).grid.tokens
-    module = closed_form(own, ledger_at(own), ledger_at).module
-    found = module.closed_form
+    found = closed_form(own, ledger_at(own), ledger_at).closed_form
     assert found.macs is not None
     points = range(own if found.counted_in == "N" else isqrt(own), 1 << 20, found.period)
     sizes = [point if found.counted_in == "N" else point * point for point in points[:100:11]]

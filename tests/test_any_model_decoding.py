@@ -331,7 +331,7 @@ def test_a_module_of_ones_own_decodes():
     form = ledger.closed_form
     # 16 MACs of the map and 4 of each score; a token of 4 numbers in 4 bytes; of 2 samples
     assert (form.macs, form.cache) == ("8·N + 32", "32·N")
-    assert "KV cache in N: 32·N bytes" in report_text(ledger)
+    assert "KV cache = 32·N bytes" in report_text(ledger)
     given = xfcost.analyze(Decoder(), example_inputs=zeros(N - 1), mode="decode")
     assert given.total("macs") == ledger.total("macs")
 

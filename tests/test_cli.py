@@ -60,7 +60,7 @@ class TestAgreement:
     @pytest.mark.parametrize(
         ("how", "cell", "told"),
         [
-            ({}, "=", "agrees exactly, in all 20 operations"),
+            ({}, "=", "agrees exactly in all 20 operations"),
             ({"times": 11}, "≠", "DISAGREE in 1 place\n"),
             ({"lacking": True}, "≠", "DISAGREE in 1 place\n"),
             ({"more": True}, "=", "stages.0.block.0.roll operation: counted –, traced 1"),

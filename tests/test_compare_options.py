@@ -117,7 +117,7 @@ def test_ratios_stand_beside_the_figures_of_three_systems_with_long_names(tmp_pa
     lines = shown(xfcost.compare(*paths), 100).splitlines()
     assert max(map(len, lines)) <= 100
     (params,) = [line for line in lines if line.startswith("parameters ")]
-    assert params.count("more)") == 2
+    assert params.count("×)") == 2
 
 
 def test_every_option_is_held_here():
@@ -127,7 +127,7 @@ def test_every_option_is_held_here():
 
 def test_a_column_that_says_nothing_is_not_missed(specs):
     narrow = shown(xfcost.compare(*specs), 60)
-    left_out = narrow.split("\n\n")[1].replace("\n", " ").partition("hidden at this width: ")[2]
+    left_out = narrow.split("\n\n")[1].replace("\n", " ").partition("Columns left out to fit: ")[2]
     assert "cache" not in left_out
     assert "days" not in left_out
     assert "memory N^" in left_out

@@ -306,7 +306,7 @@ def test_the_calibration_with_the_most_threads_counts_and_broken_ones_do_not(set
 def test_the_list_fits_the_terminal_and_breaks_no_name(width, hidden):
     lines = xf("devices", COLUMNS=str(width)).stdout.splitlines()
     assert max(map(len, lines)) <= width
-    assert any(line.startswith("hidden at this width: tf32, ") for line in lines) == hidden
+    assert any(line.startswith("Columns left out to fit: tf32, ") for line in lines) == hidden
     assert {line.split()[0] for line in lines[1 : lines.index("") - hidden]} == set(devices.device_names())
 
 

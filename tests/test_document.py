@@ -30,7 +30,7 @@ def test_the_lowest_ranks_are_left_out_first_and_those_without_never(width, show
 def test_a_table_is_no_wider_than_the_terminal_and_names_what_it_hides(width):
     lines = screen_of(document(TABLE), width)
     assert max(map(len, lines)) <= width
-    told = " ".join(lines).partition("hidden at this width: ")[2].split(", ")
+    told = " ".join(lines).partition("Columns left out to fit: ")[2].removesuffix(".").split(", ")
     assert sorted([*lines[0].split(), *filter(None, told)]) == ["a", "bb", "name"]
 
 
@@ -124,6 +124,13 @@ def test_the_measure_knows_red_from_blue_and_confuses_red_with_green():
 @pytest.mark.parametrize(("one", "other"), [*combinations(SYSTEMS, 2), *combinations(FIGURE.values(), 2)])
 def test_colours_of_systems_and_of_mixing_kinds_are_apart(one, other):
     assert difference(one, other) >= 20
+
+
+@pytest.mark.parametrize("kind", ["per-token", "local", "global"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_system_has_the_colour_of_a_mixing_kind(system, kind):
+    assert difference(system, FIGURE[kind]) >= 12
+    assert math.dist(lab(linear(system)), lab(linear(FIGURE[kind]))) >= 35
 
 
 def test_every_colour_has_its_own_line_style():

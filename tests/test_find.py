@@ -191,6 +191,7 @@ def test_the_picture_has_points_front_and_budget(found, tmp_path):
     names = {artist.get_gid() for artist in figure.axes[0].get_children()}
     assert {"models that fit", "front", "models of the front", "--max-macs 25 G"} <= names
     assert find_bytes(found, ".svg") == find_bytes(found, ".svg")
+    assert {row.name for row in found.front} <= {text.get_text() for text in figure.axes[0].texts}
     target = tmp_path / "found.svg"
     ran = xf("find", "vit*", "--max-macs", "25G", "-o", target)
     assert ran.returncode == 0

@@ -64,6 +64,6 @@ def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line()
 def test_the_overview_fits_any_screen(width: int) -> None:
     comparison = compare("vit-s16", "swin-*", N=784)
     text = plain_text(lambda _: document(comparison).terminal(width))
-    table = text.split("\n\n")[1].partition("\nhidden at this width")[0]
+    table = text.split("\n\n")[1].partition("\nColumns left out")[0]
     assert all(len(line.rstrip()) <= width for line in table.splitlines())
     assert "MACs" in table

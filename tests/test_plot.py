@@ -18,6 +18,7 @@ from xfcost.comparing.comparison import distinct
 from xfcost.comparing.sweep import PIXELS, records, slope, sweep, thinned
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Timing
+from xfcost.questions.plot.answer import plot
 from xfcost.report.figure import Captions, PanelSize, log_panels, look
 from xfcost.spec.load import load
 from xfcost.systems.published import published_system
@@ -99,7 +100,7 @@ def test_two_systems_have_their_ratio_at_the_mark():
     sweeps = swept("vit", "swin", special=[784])
     chart = scaling_chart(sweeps, [[], []], "scores", mark=784)
     # ViT-S/8 reads its class token too: 785² pairs.
-    assert chart.summary[-1] == "at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×"
+    assert chart.summary[-1] == "at N = 784: Swin-T 38,416, ViT-S/8 616,225 (16.04× as many)"
     alone = scaling_chart(sweeps[:1], [[]], "scores", mark=784)
     assert len(alone.summary) == 1
 
@@ -345,7 +346,7 @@ def test_slopes_are_of_sizes_without_padding():
     narrow = sweep("Swin-T", SpecSystem(load("swin-t", ())), make_run(), (784, 4096))
     assert narrow.slope("mixing_macs") == pytest.approx(1.0, abs=1e-12)
     assert narrow.xs[-1] == 4096
-    assert scaling_chart([narrow], [[]], "mixing", mark=None).footnote.endswith("slopes are of sizes without it.")
+    assert scaling_chart([narrow], [[]], "mixing", mark=None).footnote.endswith("need none (N = 3,136 to 12,544).")
 
 
 def test_a_slope_is_that_of_the_upper_end_and_a_caption_names_the_steps_of_tokens_left_out():
@@ -360,6 +361,15 @@ def test_a_slope_is_that_of_the_upper_end_and_a_caption_names_the_steps_of_token
     pvt = sweep("PVT", SpecSystem(load("pvt-small", ())), make_run(), (64, 12_544))
     chart = scaling_chart([pvt], [[]], "macs", mark=None)
     assert chart.footnote == (
-        "Steps of PVT: the last tokens go into no patch or kernel; slopes are of sizes without it."
+        "PVT's steps come from last tokens that go into no patch or kernel. "
+        "Its slope is fitted to sizes that have none (N = 3,136 to 12,544)."
     )
     assert chart.summary[0].endswith(", sizes in whole patches")
+
+
+@pytest.mark.parametrize(
+    ("metric", "given", "marked"), [("params", None, False), ("params", 784, True), ("macs", None, True)]
+)
+def test_parameters_have_a_marked_n_only_where_one_is_given(metric, given, marked):
+    found = plot("vit-s8", "swin-t", N="49:3136", metric=metric, mark=given)
+    assert any("at N = 784" in text for text in found.summary) == marked

@@ -159,4 +159,4 @@ def test_intervals_are_drawn_and_ratios_told(device: Device) -> None:
     bars = chart_figure(chart).axes[0].containers[0].lines[2][0]
     assert tuple(bars.get_paths()[0].vertices[:, 1]) == pytest.approx((1.0, 2.0))
     # turn by turn 2, 2, 2, 2, 2, 3
-    assert "gpt2 at N = 784: 2× more than vit-ti16 (2× to 3×)" in chart.summary
+    assert "gpt2 at N = 784: 2× as long as vit-ti16 (2× to 3×)" in chart.summary

@@ -6,7 +6,7 @@ import numpy as np
 
 import xfcost
 from helpers import stdout_of, table_of, xf
-from xfcost.questions.reach.figure import _coarser, _panel
+from xfcost.questions.reach.figure import _coarser, _mark, _panel
 
 
 def test_json_and_csv_have_every_block():
@@ -43,9 +43,21 @@ def test_a_map_has_the_number_of_the_block():
     assert panel.cells[3, 3] == 0
     assert (panel.cells[13, 13], panel.cells[20, 20]) == (2, 3)  # four windows; then a window of merged tokens
     assert [label for _, label, _ in panel.blocks] == [
-        f"block {number}" for number in range(1, int(panel.cells.max()) + 1)
+        f"stage {1 + (number > 2) + (number > 4)} · block {number}" for number in range(1, int(panel.cells.max()) + 1)
     ]
     assert panel.token == (3, 3)
+
+
+def test_the_mark_is_inside_the_window_of_its_token():
+    """Cells 28 to 34 are the token's window; a mark of 2.5 cells around its first one would begin outside."""
+    cells = np.full((56, 56), -1)
+    cells[28:35, 28:35] = 1
+    mark = _mark(cells, (28, 28))
+    left, bottom, right, top = mark.get_bbox().extents
+    assert (left, bottom) == (27.5, 27.5)
+    assert right == top == 27.5 + 0.045 * 56
+    middle = _mark(cells, (31, 31)).get_bbox()
+    assert ((middle.x0 + middle.x1) / 2, (middle.y0 + middle.y1) / 2) == (31, 31)
 
 
 def test_what_is_too_large_is_drawn_coarser_and_said():

@@ -242,6 +242,14 @@ def test_on_paper_everything_is_open_and_controls_are_gone(opened):
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
+def test_a_phone_shows_the_sections_and_the_kinds_of_operations(opened):
+    page = opened(TWO, viewport={"width": 390, "height": 800})
+    for shown in ("nav a", "#operations .kind"):
+        ends = page.eval_on_selector_all(shown, "every => every.map(one => one.getBoundingClientRect().right)")
+        assert len(ends) > 5
+        assert max(ends) <= 390
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_answer_and_the_plot_are_on_the_first_screen(opened, width):
     page = opened(TWO, viewport={"width": width, "height": 800})

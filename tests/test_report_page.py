@@ -127,6 +127,13 @@ def test_the_figures_that_are_written_are_those_of_the_ledger():
     assert "9,216·N² + 21,325,824·N + 21,626,880" in page
 
 
+def test_the_heading_has_the_size_of_the_images_that_all_systems_see():
+    heads = [
+        re.search(r"<h1>(.*)</h1>", page_of(*words))[1] for words in (("vit-s8", "swin-t"), TWO, ("vit-s8", "gpt2"))
+    ]
+    assert [head.endswith(" at 224×224") for head in heads] == [True, False, False]
+
+
 def test_systems_at_different_n_open_at_their_own():
     data, common = (Strict(page_of(*words)).data for words in (("vit-s8", "gpt2"), TWO))
     assert (data["common"], common["common"]) == (False, True)
@@ -144,6 +151,9 @@ def test_text_is_readable_in_both_themes():
         for ink in inks:
             for ground in ("paper", "panel"):
                 assert contrast(colours[ink][theme], colours[ground][theme]) >= 4.5, (ink, ground, theme)
+        systems, kinds = ({colours[ink][theme] for ink in some} for some in (inks[7:], inks[3:7]))
+        assert not systems & kinds
+        assert len(systems) == 8
     assert set(re.findall(r"#[0-9a-f]{6}", css)) == {one for pair in colours.values() for one in pair} | {"#ffffff"}
 
 

@@ -107,7 +107,7 @@ class ExecutionOptions(TypedDict, total=False):
     memory_level: Annotated[
         Whole,
         Option(
-            "Count main-memory traffic of attention, plain and tiled for this on-chip memory (192KiB).",
+            "Also report attention's memory traffic, plain and tiled for this much on-chip memory (192KiB).",
             "BYTES",
             read.byte_number,
             python="Plain, and tiled as in FlashAttention.",

@@ -22,7 +22,7 @@ def run_texts(metadata: Metadata) -> list[TextLines]:
 
 # What an account is called in a sentence.
 _ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}
-COUNTED_ONLY: Final = "counted only; --trace checks it"
+COUNTED_ONLY: Final = "Counted from formulas. Add --trace to check them against the torch model."
 NOT_TRACED: Final = "trace: not traced"
 
 
@@ -41,7 +41,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
-        text, steps = f"{joined}: the real torch model agrees exactly, in all {len(ledger.rows)} operations", ""
+        text, steps = f"{joined}: the real torch model agrees exactly in all {len(ledger.rows)} operations", ""
         if ledger.generation is not None and ledger.generation.traced_at:
             at = ", ".join(f"{tokens:,}" for tokens in ledger.generation.traced_at)
             steps = f" (the prefill, and steps at {at} tokens)"

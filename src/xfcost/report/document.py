@@ -312,7 +312,7 @@ def _hidden_text(table: DataTable, width: int) -> Iterator[Text]:
     places = fitting(table.columns, table.widths()[1], table.room(width), table.gap)
     hidden = [column.head for place, column in enumerate(table.columns) if place not in places]
     if hidden:
-        yield Text(f"hidden at this width: {', '.join(hidden)}".replace("\n", " "), style="dim")
+        yield Text(f"Columns left out to fit: {', '.join(hidden)}.".replace("\n", " "), style="dim")
 
 
 def _narrowed(places: Sequence[int], natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:

@@ -363,8 +363,11 @@ class PointName(NamedTuple):
     """Of the name."""
 
 
-def draw_names(axes: Axes, points: Sequence[PointName], taken: Sequence[LabelBox], size: float) -> None:
-    """The names of points where there is room for them, each joined to its point by a line if it is further away."""
+def draw_names(axes: Axes, points: Sequence[PointName], taken: Sequence[LabelBox], size: float) -> int:
+    """The names of points where there is room for them, each joined to its point by a line if it is further away.
+
+    Returns how many had no room.
+    """
     named = [point for point in points if point.text]
     boxes = {point: _placed_box(axes, point, size) for point in points}
     others = [boxes[point] for point in points if not point.text]
@@ -379,6 +382,7 @@ def draw_names(axes: Axes, points: Sequence[PointName], taken: Sequence[LabelBox
         if place.tied:
             xs, ys = zip(*back.transform([(about.x, about.y), nearest_corner(about, box)]), strict=True)
             axes.plot(xs, ys, color=INK, linewidth=0.6, marker="o", markevery=[0], markersize=1.8, zorder=4)
+    return places.count(None)
 
 
 def _placed_box(axes: Axes, point: PointName, size: float) -> Named:

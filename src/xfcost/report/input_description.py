@@ -99,15 +99,18 @@ def input_warnings(systems: Mapping[str, Metadata], *, options: bool = True) -> 
 
     With `options` they name the option that sets equal inputs.
     """
-    if len({metadata.grid_tokens for metadata in systems.values() if metadata.grid_tokens}) > 1:
-        yield "the systems have different N" + ("; --N sets one for all" if options else "")
+    different = sorted({metadata.grid_tokens for metadata in systems.values() if metadata.grid_tokens})
+    if len(different) > 1:
+        some = " and " if len(different) == 2 else " to "  # noqa: PLR2004 - of more the ends
+        mend = " To compare at equal N, pass --N." if options else ""
+        yield f"The models see different numbers of tokens ({different[0]:,}{some}{different[-1]:,}).{mend}"
     run: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.attention != "no":
             run.setdefault(metadata.attention, []).append(name)
     if len(run) > 1:
         told = ", ".join(f"{attention} in {names_text(names)}" for attention, names in run.items())
-        yield f"attention runs with the same MACs but different memory: {told}"
+        yield f"Attention has the same MACs, but different memory: {told}."
     seen: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.image is not None:
@@ -117,8 +120,8 @@ def input_warnings(systems: Mapping[str, Metadata], *, options: bool = True) -> 
         first = f"{names_text(names)} {'see' if len(names) > 1 else 'sees'} {size}"
         sizes = ", ".join([first, *(f"{names_text(names)} {size}" for size, names in others)])
         sized = options and all(metadata.image for metadata in systems.values())
-        mend = "; --size compares equal images" if sized else ""
-        yield f"images differ: {sizes}{mend}"
+        mend = " To compare equal images, pass --size." if sized else ""
+        yield f"The images differ: {sizes}.{mend}"
     told_of: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         for warning in metadata.warnings:

@@ -18,8 +18,9 @@ FIGURE: Final[dict[Mixing, str]] = {
     "global": "#d55e00",
     "unknown": "#a8a8a8",
 }
-# One colour per system in a plot; any two are apart under deuteranopia (CIE76 ΔE of 20 or more).
-SYSTEMS: Final = ("#2c6fbb", "#aa4499", "#01665e", "#e69f00", "#332288", "#999933", "#6e2c00", "#1a1a1a")
+# One colour per system in a plot; any two are apart under deuteranopia (CIE76 ΔE of 20 or more), and none looks like
+# that of a mixing kind.
+SYSTEMS: Final = ("#332288", "#dd3366", "#888822", "#9966ff", "#1a1a1a", "#aa4499", "#6e2c00", "#cc7799")
 # Lines that are there for comparison.
 CONTEXT: Final = "#d4d4d4"
 WORDS: Final[dict[Mixing, str]] = {

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.comparing.comparison import Comparison
 from xfcost.comparing.crossovers import MOST_PAIRED, NamedOrder
-from xfcost.comparing.quantities import figure_text
+from xfcost.comparing.quantities import figure_text, unit_of
 from xfcost.ledger import units
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.least_work import by_chance
@@ -85,8 +85,9 @@ def header(comparison: Comparison) -> Iterator[Part]:
     specs = [one for one in metadata if one.inputs is None]
     of_specs = "specs: " if len(specs) < len(metadata) else ""
     run = f"{of_specs}{run_text(specs)}".split("\n") if specs else []
-    tail = f"   {COUNTED_ONLY}" if all(ledger.agreement is None for ledger in comparison.ledgers) else ""
-    yield TextLines(run or [""] * bool(tail), tail=tail)
+    yield TextLines(run)
+    if all(ledger.agreement is None for ledger in comparison.ledgers):
+        yield line(COUNTED_ONLY, "dim")
     if any(one.weight_format is not None and one.weight_format.published for one in metadata):
         yield line("; ".join(map(_weights_of, comparison.names, comparison.ledgers)), head="weights: ")
     warnings = input_warnings(dict(zip(comparison.names, metadata, strict=True)))
@@ -168,8 +169,8 @@ def _plans_without_time(comparison: Comparison) -> Iterator[TextLines]:
 
 
 def no_estimates(comparison: Comparison) -> list[TextLines]:
-    """`no estimate: …`: which shares are missing, and of which systems where others have an estimate."""
-    reasons: dict[tuple[str, str], list[str]] = {}
+    """How to get an estimate, and of which systems where others have one."""
+    reasons: dict[str, list[str]] = {}
     systems = [(name, ledger.on) for name, ledger in comparison.by_name.items() if ledger.prediction is None]
     bounded = [(name, on) for name, on in systems if on is not None and on.no_time is None]
     for name, on in bounded:
@@ -177,9 +178,10 @@ def no_estimates(comparison: Comparison) -> list[TextLines]:
             reasons.setdefault(no_estimate(on), []).append(name)
     return [
         TextLines(
-            [f"no estimate{f' of {names_text(names)}' if len(names) < len(bounded) else ''}: {why}"], advice=advice
+            ["These are lower bounds" if len(names) == len(bounded) else f"{names_text(names)}: no estimate"],
+            advice=advice,
         )
-        for (why, advice), names in reasons.items()
+        for advice, names in reasons.items()
     ]
 
 
@@ -198,11 +200,13 @@ def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[
     values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
     known = {name: value for name, value in values.items() if value is not None}
     if len(known) > 1 and any(known.values()):
-        yield line(_least(comparison, quantity, known), head=f"{words}: ")
+        tokens = common_tokens(ledger.metadata for ledger in comparison.ledgers)
+        at = f"{',' if ', ' in words else ''} at N = {tokens:,}" if tokens and all(known.values()) else ""
+        yield line(_least(comparison, quantity, known), head=f"{words}{at}: ")
 
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
-    """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`; `none in ResNet-50; …`."""
+    """`Swin-T 1.180 G, ViT-S/8 22.41 G (19× as many)`, from the least on; `none in ResNet-50; …`."""
     ledgers = comparison.by_name
     figures = {
         name: f"{bounded(ledgers[name], quantity)}{figure_text(quantity, value)}" for name, value in values.items()
@@ -210,21 +214,20 @@ def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]
     if not all(values.values()):
         none = ", ".join(name for name, value in values.items() if not value)
         return f"none in {none}; {', '.join(f'{figures[name]} in {name}' for name in values if values[name])}"
-    tokens = common_tokens(ledger.metadata for ledger in comparison.ledgers)
-    at = f" at N = {tokens:,}" if tokens else ""
     least, *others = sorted(values, key=lambda name: values[name])
     if len(set(values.values())) == 1:
-        return f"the same{at}, {figures[least]}"
-    against = (f"{_times_less(values[least], values[name])} {name} ({figures[name]})" for name in others)
-    return f"{least} has the least{at}, {figures[least]}: {', '.join(against)}"
+        return f"the same, {figures[least]}"
+    against = (f"{name} {figures[name]} ({_times(values[least], values[name], quantity)})" for name in others)
+    return f"{least} {figures[least]}, {', '.join(against)}"
 
 
-def _times_less(less: float, more: float) -> str:
-    """`16× less than`, `as much as`, `hardly less than`."""
+def _times(less: float, more: float, quantity: str) -> str:
+    """`16× as many`, `the same`, `hardly more`."""
     if less == more:
-        return "as much as"
-    times = units.ratio(more / less)
-    return "hardly less than" if times == "1×" else f"{times} less than"
+        return "the same"
+    times = units.ratio(more / less, 3)
+    word = {"": "as many", "bytes": "as much"}.get(unit_of(quantity), "as long")
+    return "hardly more" if times == "1×" else f"{times} {word}"
 
 
 def growth_texts(comparison: Comparison) -> Iterator[Part]:
@@ -366,7 +369,7 @@ def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
     least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
     ledgers = comparison.by_name
     low, high = (f"{bounded(ledgers[name], quantity)}{text(known[name])}" for name in (least, most))
-    return f"{words}: {short[least]} has the least ({low}), {short[most]} the most ({high})"
+    return f"{words}: from {low} ({short[least]}) to {high} ({short[most]})"
 
 
 def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
@@ -377,7 +380,7 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
     of_specs = [one for one in metadata if one.inputs is None] or metadata[:1]
     head += map(line, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
-        head[-1] = head[-1]._replace(tail=f"   {COUNTED_ONLY}")
+        head.append(line(COUNTED_ONLY, "dim"))
     head.append(line(_extremes(comparison, short)))
     if text := on_text(comparison):
         head += [line(text), *no_estimates(comparison)]
@@ -550,7 +553,7 @@ def noise_texts(comparison: Comparison) -> Iterator[TextLines]:
 
 
 def ratio_text(found: TimeRatio, first: str) -> str:
-    """`2.1× less than ViT (1.9× to 2.3×)`; that no difference from it is seen, or that it is not decided, and why."""
+    """`2.1× as fast as ViT (1.9× to 2.3×)`; that no difference from it is seen, or that it is not decided, and why."""
     low, high = found.between
     if found.interval is None:
         return f"fewer than 6 measurements, not decided: {_span(low, high)} of the time of {first}"
@@ -559,10 +562,10 @@ def ratio_text(found: TimeRatio, first: str) -> str:
         return f"no difference seen from {first} ({how} {units.ratio(low, 3)} to {units.ratio(high, 3)})"
     if found.noisy:
         return f"noisy, not decided: {_span(low, high)} of the time of {first}"
-    word, ratio = "more", found.ratio
+    word, ratio = "long", found.ratio
     if high < 1:
-        word, ratio, low, high = "less", 1 / found.ratio, 1 / high, 1 / low
-    return f"{units.ratio(ratio, 3)} {word} than {first} ({units.ratio(low, 3)} to {units.ratio(high, 3)})"
+        word, ratio, low, high = "fast", 1 / found.ratio, 1 / high, 1 / low
+    return f"{units.ratio(ratio, 3)} as {word} as {first} ({units.ratio(low, 3)} to {units.ratio(high, 3)})"
 
 
 def _span(low: float, high: float) -> str:

@@ -75,12 +75,13 @@ def _of_usual_sizes(search: CrossoverSearch) -> CrossoverSearch:
 
 
 def range_text(one: CrossoverSearch) -> str:
-    """`counted from N = 1 to 1,048,576`, `counted from 64 to 2,048 pixels`."""
-    some = ", not every one" if one.every < one.last else ""
+    """`counted from N = 1 to 1,048,576`, `counted on some square grids from N = 1 to 4,096`."""
+    some = one.every < one.last
     if one.kind == "sizes":
-        return f"counted from {one.first:,} to {one.last:,} pixels{some}"
-    where = "on square grids " if one.kind == "grids" else ""
-    return f"counted {where}from N = {one.first:,} to {one.last:,}{some}"
+        return f"counted {'at some sizes ' if some else ''}from {one.first:,} to {one.last:,} pixels"
+    if one.kind == "grids":
+        return f"counted on {'some ' if some else ''}square grids from N = {one.first:,} to {one.last:,}"
+    return f"counted {'at some N from' if some else 'from N ='} {one.first:,} to {one.last:,}"
 
 
 def search_text(one: CrossoverSearch) -> str:

@@ -25,6 +25,8 @@ _ONLY_BESIDE: Final = {
 _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # Listed only where systems differ in them.
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
+# A smaller ratio reads better as a fraction.
+_SMALL: Final = 0.01
 _ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
 
 
@@ -77,14 +79,14 @@ def recurs(ledger: Ledger) -> bool:
 
 
 def _against(ratio: float | None) -> str:
-    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: a figure relative to the first system's."""
+    """`(0.25×)`, `(1.283×)`, `(hardly more)`, `(same)`: a figure relative to the first system's."""
     if ratio is None or ratio <= 0:
         return ""
     if ratio == 1:
         return "(same)"
-    more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
-    text = units.ratio(more)
-    return f"(hardly {word})" if text == "1×" else f"({text} {word})"
+    if (text := units.ratio(ratio)) == "1×":
+        return f"(hardly {'less' if ratio < 1 else 'more'})"
+    return f"({text})" if ratio > _SMALL else f"(1/{units.ratio(1 / ratio)[:-1]})"
 
 
 def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -99,23 +100,33 @@ def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
         return
     of = "N" if form.letter == "N" else "P = H·W"
     if form.macs is None:
-        yield line(f"in {of}: no closed form; {form.refused}", "dim")
+        yield line(f"no closed form of the MACs in {of}: {form.refused}", "dim")
         return
     counted = ", ".join(f"{size:,}" for size in form.sizes)
-    yield line(f"{_where(form)}   counted at {form.letter} = {counted}", head=f"in {of}: {at_least}{form.macs} MACs")
+    macs = f"MACs {'≥' if at_least else '='} {_in_print(form.macs)}"
+    yield line(f"{_where(form)}   (counted at {form.letter} = {counted})", head=macs)
     if form.cache is not None:
-        yield line(f"{cache_name(ledger.cache)} in {of}: {form.cache} bytes")
+        yield line(f"{cache_name(ledger.cache)} = {_in_print(form.cache)} bytes")
     if growth := _growth(form):
         yield line(growth)
 
 
+def _in_print(form: str) -> str:
+    """`1/2·P² + 49932·P` -> `½·P² + 49,932·P`."""
+    return re.sub(r"\b1/2(?=·)", "½", re.sub(r"\d{4,}", lambda found: f"{int(found[0]):,}", form))
+
+
 def _where(form: ClosedForm) -> str:
-    if form.period == 1:
-        return ""
-    of = f"{form.counted_in} mod {form.period}"
-    others = [f"{macs} where it is {remainder}" for remainder, macs in form.others.items()]
-    rest = "; " + ", ".join(others) if 0 < len(others) <= _MOST_LISTED else ""
-    return f" where {of} = {form.remainder}{rest}"
+    """`, where P = H·W pixels and √P is a multiple of 8; 2·P where √P mod 8 = 1`."""
+    conditions = ["P = H·W pixels"] if form.letter == "P" else []
+    rest = ""
+    if form.period > 1:
+        of = f"{form.counted_in} mod {form.period}"
+        multiple = f"{form.counted_in} is a multiple of {form.period}"
+        conditions.append(f"{of} = {form.remainder}" if form.remainder else multiple)
+        others = [f"{_in_print(macs)} where {of} = {remainder}" for remainder, macs in form.others.items()]
+        rest = "; " + ", ".join(others) if 0 < len(others) <= _MOST_LISTED else ""
+    return f", where {' and '.join(conditions)}{rest}" if conditions else ""
 
 
 def _growth(form: ClosedForm) -> str:

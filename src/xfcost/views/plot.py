@@ -265,15 +265,17 @@ def draw_ratio(axes: Axes, chart: Chart) -> None:
 
 
 def ratio_summary(lines: Sequence[ChartLine], axis: SizeAxis, mark: int | None, unit: Unit) -> list[str]:
-    """`at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×`, of two lines only."""
+    """`at N = 784: Swin-T 38,416, ViT-S/8 616,225 (16.04× as many)`, of two lines only."""
     pair = _at_mark(lines, mark)
     if not pair:
         return []
-    each = ", ".join(
-        f"{line.name} {units.seconds(value) if unit == 'second' else f'{value:,}'}"
-        for line, value in zip(lines, pair, strict=True)
-    )
-    return [f"at {axis.word} = {mark:,}: {each}: {units.ratio(max(pair) / min(pair))}"]
+    (less, first), (more, second) = sorted(zip(pair, lines, strict=True), key=lambda one: one[0])
+    low, high = (units.seconds(value) if unit == "second" else f"{value:,}" for value in (less, more))
+    times = "the same" if less == more else f"{units.ratio(more / less)} {_AS[unit]}"
+    return [f"at {axis.word} = {mark:,}: {first.name} {low}, {second.name} {high} ({times})"]
+
+
+_AS: Final[dict[Unit, str]] = {"count": "as many", "byte": "as much", "second": "as long"}
 
 
 def _at_mark(lines: Sequence[ChartLine], mark: int | None) -> list[float]:

@@ -17,7 +17,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
 from xfcost.ledger.statistics import Estimate, Interval, exponent, time_ratio
 from xfcost.parts.timing.text import lane_text, where_text
-from xfcost.report.input_description import first_stage
+from xfcost.report.input_description import first_stage, names_text
 from xfcost.report.style import lowered
 from xfcost.views.compare import ratio_text
 from xfcost.views.measured_compare import crossing_text, data_notes, exponent_text, span_text
@@ -112,7 +112,11 @@ def _timed(
         rate = seconds[0] / (ledgers[0].total("macs") or 1)
         values = [(macs or 0) * rate for macs in one.values("macs")]
         fitted = one.slope("macs")
-        lines.append(ChartLine(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
+        lines.append(
+            ChartLine(
+                f"{one.name}, expected from MACs (scaled to the first point)", one.xs, values, fitted, scaled=True
+            )
+        )
     return lines, points
 
 
@@ -142,7 +146,7 @@ def _at_last(one: ChartLine) -> str:
 
 
 def _ratio_texts(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
-    """`Swin-T at N = 784: 2.1× less than ViT-S/8 (1.9× to 2.3×)`, of a few systems at each N of both."""
+    """`Swin-T at N = 784: 2.1× as fast as ViT-S/8 (1.9× to 2.3×)`, of a few systems at each N of both."""
     if len(sweeps) > _MOST_NAMED:
         return
     first, *others = [
@@ -206,14 +210,12 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     padded = [one for one in sweeps if any(map(_padded, one.ledgers))]
     cropped = [one for one in sweeps if one not in padded and any(ledger.metadata.cropped for ledger in one.ledgers)]
     parts = []
-    for stepped, why in (
-        (padded, "padding to whole windows or blocks is counted"),
-        (cropped, "the last tokens go into no patch or kernel"),
+    for stepped, why, need_none in (
+        (padded, "padding to whole windows or blocks", "need none"),
+        (cropped, "last tokens that go into no patch or kernel", "have none"),
     ):
         if stepped and metric != "params":
-            names = f" of {', '.join(one.name for one in stepped)}" if len(stepped) <= _MOST_NAMED else ""
-            slopes = "; slopes are of sizes without it" if all(map(_without_padding, stepped)) else ""
-            parts.append(f"Steps{names}: {why}{slopes}.")
+            parts.append(_steps_text(stepped, why, need_none))
     parts += [_module_text(one) for one in sweeps if is_module(one)]
     without: dict[str, list[str]] = {}
     for one in sweeps:
@@ -224,6 +226,18 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     parts += [f"{one.name}: {text}." for one in sweeps for text in one.ledgers[-1].metadata.warnings]
     return " ".join(parts)
+
+
+def _steps_text(stepped: Sequence[CountedSweep], why: str, without: str) -> str:
+    """`Swin-T's steps come from padding to whole windows. Its slope is fitted to sizes that need none.`."""
+    one, *others = stepped
+    names = f" of {names_text([it.name for it in stepped])}" if len(stepped) <= _MOST_NAMED else ""
+    steps = f"Steps{names} come from {why}." if others else f"{one.name}'s steps come from {why}."
+    if not all(map(_without_padding, stepped)):
+        return steps
+    at = sorted(one.slope_points)
+    span = f" ({one.axis.word} = {at[0]:,} to {at[-1]:,})" if at and not others else ""
+    return f"{steps} {'Their slopes are' if others else 'Its slope is'} fitted to sizes that {without}{span}."
 
 
 def _padded(ledger: Ledger) -> bool:

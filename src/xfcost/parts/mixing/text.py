@@ -61,7 +61,7 @@ def _sentence(mixes: ProbedMixing) -> str:
 def _verdict_texts(probe: Probe) -> Iterator[TextLines]:
     """One line where all rows agree, else every one that differs; then the patterns of mixers."""
     count = len(probe.rows) - len(probe.left_out)
-    yield from _difference_texts(probe, "probe", f"agrees, in all {count} operations that could be probed", count)
+    yield from _difference_texts(probe, "probe", f"agrees in all {count} operations that could be probed", count)
     yield from _pattern_texts(probe.patterns)
 
 
@@ -70,10 +70,10 @@ def kinds_texts(probe: Probe) -> Iterator[TextLines]:
     number, count = len(probe.rows), len(probe.rows) - len(probe.left_out)
     operations = units.number_of(number, "operation")
     if not count:
-        yield line(f"kinds: none of {operations} could be checked (--probe shows why)", "dim")
+        yield line(f"mixing kinds: none of {operations} could be checked (--probe shows why)", "dim")
         return
     share = f"all {operations}" if count == number else f"{count} of {operations} (--probe lists the others)"
-    yield from _difference_texts(probe, "kinds", f"agrees, in {share}", count)
+    yield from _difference_texts(probe, "mixing kinds", f"agrees in {share}", count)
 
 
 def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Iterator[TextLines]:

@@ -182,10 +182,11 @@ def generation_table(generation: Generation) -> DataTable:
 def _times_more(less: int, more: int) -> str:
     if less == more:
         return "as much"
-    return f"{units.ratio(more / less)} more" if less else units.DASH
+    return f"{units.ratio(more / less)} as many" if less else units.DASH
 
 
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
+_UTILISATION: Final = {"--mfu": "FLOPs utilisation", "--mbu": "bandwidth utilisation"}
 
 
 def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
@@ -223,8 +224,7 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
     if found.estimate is not None:
         yield _time_line(f"estimate at {shares_text(found)}: ", found.estimate, "", found, (mode, batch))
     elif ledger.prediction is None:
-        reason, advice = no_estimate(found)
-        yield TextLines([f"no estimate: {reason}"], advice=advice)
+        yield TextLines(["This is a lower bound"], advice=no_estimate(found))
     if found.evidence is not None:
         yield evidence_text(found.evidence, seconds_range(found.evidence), " per step" if mode == "decode" else "")
 
@@ -282,13 +282,11 @@ def _bounds_text(bounds: Iterable[Bound]) -> str:
     return "the prefill and each decode step at its bound" if others else one
 
 
-def no_estimate(found: OnDevices) -> tuple[str, str]:
-    """Why there is no estimate, and how the shares that it lacks are given."""
+def no_estimate(found: OnDevices) -> str:
+    """`for an estimate, pass the bandwidth utilisation that you expect, such as --mbu 60%`."""
+    what = " and the ".join(_UTILISATION[option] for option in found.missing)
     example = " ".join(_EXAMPLE[option] for option in found.missing)
-    if found.mfu is None and found.mbu is None:
-        return "the share of the peak rates that the run reaches is not known", f"give it, as in {example}"
-    names = " and ".join(option.removeprefix("--").upper() for option in found.missing)
-    return f"{names} {'is' if len(found.missing) == 1 else 'are'} missing", f"give it, as in {example}"
+    return f"for an estimate, pass the {what} that you expect, such as {example}"
 
 
 def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> TextLines:
@@ -314,7 +312,7 @@ def rate_texts(ledger: Ledger) -> Iterator[TextLines]:
     if rate.limit is None:
         words = "at every batch"
     elif not rate.batch:
-        words = f"at no batch size: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
+        words = f"not even at batch 1: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
     else:
         words = f"up to batch {rate.batch:,}, {_ENDS[rate.limit]}; {units.count(rate.outputs_per_second, 3)} tokens/s"
         words += f" together ({_OTHER[rate.limit]} {'at every batch' if other is None else f'up to {other:,}'})"
@@ -367,7 +365,7 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
         yield line(_sides(found, found.offloaded), head="one after the other: ")
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
-        yield line(_closing(found.compute_bound_batch, expected))
+        yield line(_closing(found.compute_bound_batch, cache_name(ledger.cache), expected))
     if found.on.price_per_hour is not None:
         yield line(f"{found.on.price_per_hour:,.4g} per hour", head="price: ")
     yield line(_assumed(found, ledger), "dim")
@@ -440,20 +438,24 @@ def _reaches(need: MemoryNeed, batch: int) -> str | None:
         why = why if need.fewer_positions is None else f"; the model has {need.fewer_positions:,} positions"
         ends.append(f"up to N = {need.largest_tokens:,} at batch {batch:,}{why}")
     return (
-        f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch size" if ends else None
+        f"fits {', or '.join(ends)}"
+        if ends and need.largest_batch != 0
+        else "does not fit at any batch size"
+        if ends
+        else None
     )
 
 
-def _closing(found: ComputeBoundBatch, expected: str) -> str:
+def _closing(found: ComputeBoundBatch, cache: str, expected: str) -> str:
     """From which batch on a step is compute-bound, or why it never is."""
     if found.batch is not None:
         ridge = f"ridge point {found.ridge_point:,.4g} FLOP/byte"
         return f"compute-bound from batch {found.batch:,} on{expected} ({ridge})"
     if found.intensity is None or found.intensity > found.ridge_point:
-        return f"compute-bound at no batch size up to the largest{expected}"
+        return f"memory-bound at every batch size up to the largest{expected}"
     return (
-        f"compute-bound at no batch size: each sample's cache has {found.intensity:,.3g} FLOP/byte, the ridge point is "
-        f"{found.ridge_point:,.4g}"
+        f"memory-bound at every batch size: the {cache} gives {found.intensity:,.3g} FLOP/byte, below the ridge point "
+        f"of {found.ridge_point:,.4g}"
     )
 
 

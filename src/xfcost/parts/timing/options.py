@@ -60,7 +60,7 @@ class LaneOption(TypedDict, total=False):
 
     lane: Annotated[
         str | None,
-        choice("Time to report on a GPU: of the whole call (wall), of the host or of the kernels (device).", LANES),
+        choice("Which GPU time to report: wall (the whole call), host, or device (kernels only).", LANES),
     ]
 
 

@@ -66,7 +66,7 @@ def _answer(found: CheckResult) -> str:
     if not over and not unknown:
         return "within the budget" if len(verdicts) == 1 else f"within all {len(verdicts)} budgets"
     counts = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []
-    counts += [f"not known for {unknown} of {len(verdicts)}"] if unknown else []
+    counts += [f"{unknown} of {len(verdicts)} cannot be checked"] if unknown else []
     return ", ".join(counts)
 
 

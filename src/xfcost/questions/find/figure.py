@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 _SIZE: Final = PanelSize(8.0, 5.0, left=1.0, right=0.35, above=0.3, below=0.75)
 _NAME_SIZE: Final = 8
-# Models of the front that are named, those of a long one evenly.
-_NAMED: Final = 12
+# Models of the front that are named, those of a longer one evenly; and how many times as large a figure may become for
+# the names to have room.
+_NAMED: Final = 40
+_LARGER: Final = (1.0, 1.25, 1.6, 2.0, 2.5)
 # Pixels on both sides of a line that take room.
 _ROOM: Final = 2.5
 # The share of the height that the text of a budget takes.
@@ -48,7 +50,16 @@ def find_figure(found: FindResult) -> Figure:
     """
     if not found.rows:
         raise UsageError("-o: no model fits, so there is nothing to draw; give larger budgets")
-    figure, (axes,) = log_panels(_captions(found), 1, _SIZE)
+    for times in _LARGER:
+        figure, unnamed = _drawn(found, _SIZE._replace(across=_SIZE.across * times, up=_SIZE.up * times))
+        if not unnamed:
+            break
+    return figure
+
+
+def _drawn(found: FindResult, size: PanelSize) -> tuple[Figure, int]:
+    """The figure at a size, and how many names had no room in it."""
+    figure, (axes,) = log_panels(_captions(found), 1, size)
     more, less = found.question.front
     axes.scatter(
         [one[1] for one in found.cloud], [one[0] for one in found.cloud], s=14, facecolor="#c4c4c4", edgecolor="none",
@@ -59,8 +70,7 @@ def find_figure(found: FindResult) -> Figure:
     axes.scatter(xs, ys, s=26, color=_COLOUR, gid="models of the front", zorder=4)
     _label_axes(axes, found)
     taken = _draw_budgets(axes, found)
-    _draw_names(axes, found, taken)
-    return figure
+    return figure, _draw_names(axes, found, taken)
 
 
 find_bytes = as_file(find_figure)
@@ -108,8 +118,8 @@ def _draw_budgets(axes: Axes, found: FindResult) -> list[LabelBox]:
     return taken
 
 
-def _draw_names(axes: Axes, found: FindResult, taken: list[LabelBox]) -> None:
-    """Names next to points of the front, where there is room; a configuration's name is its values."""
+def _draw_names(axes: Axes, found: FindResult, taken: list[LabelBox]) -> int:
+    """Names next to points of the front; a configuration's name is its values. How many had no room."""
     more, less = found.question.front
     number = min(len(found.front), _NAMED)
     step = (len(found.front) - 1) / max(number - 1, 1)
@@ -130,19 +140,19 @@ def _draw_names(axes: Axes, found: FindResult, taken: list[LabelBox]) -> None:
     for (x0, y0), (x1, y1) in pairwise(axes.transData.transform(list(front))):  # in steps: across, then up
         taken.append(LabelBox(x0 + _ROOM + 4, y0 - _ROOM, x1, y0 + _ROOM))
         taken.append(LabelBox(x1 - _ROOM, y0, x1 + _ROOM, y1 - _ROOM - 4))
-    draw_names(axes, points, taken, _NAME_SIZE)
+    return draw_names(axes, points, taken, _NAME_SIZE)
 
 
 def _captions(found: FindResult) -> Captions:
     more, less = (QUANTITIES[name].title for name in found.question.front)
     title = f"{more[:1].upper()}{more[1:]} for {less}: {found.spec or 'the gallery'}"
-    drawn = f"; {len(found.cloud):,} of them drawn" if len(found.cloud) < found.fits else ""
     keys = " · ".join(short_keys(found.keys))
     names = [f"Names: {keys}."] if found.keys else []
     notes = [*names, f"Line: the Pareto front, {len(found.front):,} models that no other model beats in both."]
-    notes += [_sentence(memory_note(found))]
+    asked = {*found.question.front, *map(limited, found.question.budgets)}
+    notes += [_sentence(memory_note(found))] if "memory" in asked else []
     notes += map(_sentence, time_notes(found) if "seconds" in found.question.front else [])
-    return Captions(title, f"{answer(found)[0]}{drawn}", "  ".join(notes))
+    return Captions(title, f"{answer(found)[0]}", "  ".join(notes))
 
 
 def _sentence(text: str) -> str:

@@ -147,9 +147,9 @@ def _below(found: FindResult, rows: Sequence[FoundModel], *, front_only: bool) -
     if found.fits:
         more, less = (QUANTITIES[name].title for name in found.question.front)
         number = len(found.front)
-        are = f"{number:,} model{'s are' if number > 1 else ' is'} on the front"
+        are = f"{number:,} model{'s are' if number > 1 else ' is'} on the Pareto front"
         hint = "" if front_only or all(row in rows for row in found.front) else " (--front-only lists them)"
-        yield f"{_MARK} {are}: none that fits beats {'them' if number > 1 else 'it'} in both {more} and {less}{hint}"
+        yield f"{_MARK} {are}: no model that fits is better in both {more} and {less}{hint}"
     long = [f"{key} = {short}" for key, short in zip(found.keys, short_keys(found.keys), strict=True) if key != short]
     if long and rows:
         yield f"keys: {', '.join(long)}"
@@ -170,7 +170,7 @@ def _budget_line(found: FindResult, one: LeftOut) -> str:
     text = f"{one.count:,} over {one.reason}"
     if one.nearest is None or one.excess is None:
         return f"{text}, all of them over another budget too" if len(found.question.budgets) > 1 else text
-    alone = "" if one.alone == one.count else f"{one.alone:,} over it alone, "
+    alone = "" if one.alone == one.count else f"{one.alone:,} of them over this budget alone; "
     return f"{text} ({alone}nearest: {short_name(found, one.nearest)}, {_excess(one.excess)})"
 
 

@@ -165,7 +165,8 @@ def _scaling(
     narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
     images = any(one.has_images for one in systems)
-    at = marked(mark, axis, span) if mark is not None or images else None
+    # parameters hardly depend on N: there is no ratio to show at one
+    at = marked(mark, axis, span) if mark is not None or (images and metric != "params") else None
     _start(systems, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"], say=say)
     sweeps = _sweeps(systems, how, axis, span, at, say, narrow=narrow)
     if narrow and at is not None:
@@ -300,7 +301,7 @@ def _range_lines(wide: Sequence[CountedSweep], sweeps: Sequence[CountedSweep]) -
     """The range of the plot, and of every system that has no more of the default range why."""
     low, high = span_of(sweeps)
     axis = sweeps[0].axis
-    yield f"{axis.word} = {low:,} to {high:,}, the range that all systems have; {axis.option} LOW:HIGH sets another"
+    yield f"{axis.word} = {low:,} to {high:,}, where all systems can run; pass {axis.option} LOW:HIGH for another range"
     first, last = max(one.xs[0] for one in wide), min(one.xs[-1] for one in wide)
     for one in wide:
         if one.xs[0] == first and min(one.skipped, default=first) < first:

@@ -17,6 +17,7 @@ from xfcost.report.figure import INK, QUIET, Sheet, as_file
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
 # Inches: a map and what is next to it and above it; a strip; the margins; a line of text.
 _MAP, _BESIDE, _ABOVE = 1.05, 0.17, 0.4
@@ -38,6 +39,8 @@ _MOST_SIDE, _MOST_IN_STRIP = 112, 512
 _MOST_MAPS: Final = 24
 _NOT_YET: Final = "#e9e9e9"
 _MARK: Final = "#d55e00"
+# The least side of the mark, as a share of a map's width.
+_LEAST_MARK: Final = 0.045
 # The colour of what a stem reads; and of the token itself, under its mark.
 _ITSELF: Final = "#2a0030"
 _LETTERS_ABOVE, _LETTERS_BESIDE = 22, 52
@@ -156,7 +159,16 @@ def _drawn_blocks(found: Reach, drawn: Map, last: int) -> tuple[tuple[int, str, 
     """The blocks until every token has met every other, else until nothing changes any more; of many some."""
     steps = [step for step in found.steps if step.stream == drawn.stream]
     stem = [(0, "stem", ", ".join(step.kinds)) for step in steps if step.part == "stem"]
-    numbered = [(step.number, f"block {step.number}", ", ".join(step.kinds)) for step in steps if step.number]
+    stages = dict.fromkeys(step.label.partition(" · ")[0] for step in steps if step.number)
+    numbered = [
+        (
+            step.number,
+            (f"{step.label.partition(' · ')[0]} · " if len(stages) > 1 else "") + f"block {step.number}",
+            ", ".join(step.kinds),
+        )
+        for step in steps
+        if step.number
+    ]
     blocks = stem + [block for block in numbered if block[0] <= (found.path_length_of(drawn.stream) or max(last, 1))]
     if len(blocks) <= _MOST_MAPS:
         return tuple(blocks)
@@ -221,9 +233,24 @@ def _draw_map(axes: Axes, panel: _Panel, block: tuple[int, str, str], last: int)
         texts = ((0.15, label, INK, 8), (0.03, _shortened(kinds, _LETTERS_ABOVE), QUIET, 6.5))
         for above, text, colour, size in texts:
             axes.text(0, 1 + above * _MAP / panel.tall, text, fontsize=size, color=colour, va="bottom", **at)
-    if panel.token:
-        marker, size = ("|", 9) if panel.strip else ("s", 3)
-        axes.plot(*panel.token, marker=marker, color=_MARK, markersize=size)
+    if panel.token and panel.strip:
+        axes.plot(*panel.token, marker="|", color=_MARK, markersize=9)
+    elif panel.token:
+        axes.add_patch(_mark(panel.cells, panel.token))
+
+
+def _mark(cells: np.ndarray, token: tuple[float, float]) -> Rectangle:
+    """A square over the token, large enough to be seen, inside the box of the cells that influence it first."""
+    from matplotlib.patches import Rectangle
+
+    side = max(1.0, _LEAST_MARK * cells.shape[1])
+    own = cells[int(token[1]), int(token[0])]
+    rows, columns = np.nonzero((cells >= 0) & (cells <= max(own, 1)))
+    corner = []
+    for place, among in zip(token, (columns, rows), strict=True):
+        low, high = among.min() - 0.5, among.max() + 0.5
+        corner.append(max(min(place - side / 2, high - side), low))
+    return Rectangle((corner[0], corner[1]), side, side, color=_MARK, linewidth=0, gid="token")
 
 
 def _shortened(text: str, letters: int) -> str:

@@ -14,11 +14,16 @@ from xfcost.spec.grammar import CLASSES
 
 PAPER: Final = "Tay et al. 2022, Efficient Transformers: A Survey, Table 1"
 _WEIGHTS: Final = {True: "content", False: "static", None: "both"}
-_AGREES: Final = {"yes": "yes", "otherwise": "if so", "no": "no", None: units.DASH}
+_AGREES: Final = {"yes": "yes", "otherwise": "with those", "no": "no", None: units.DASH}
 _YES: Final = {True: "yes", False: "no", None: units.DASH}
-_TEXT: Final = {"system": 12, "printed": 8, "derived": 8, "otherwise": 9, "mixing": 6, "reads": 8} | dict.fromkeys(
-    ("class", "agrees", "decodes", "weights"), 0
-)
+_TEXT: Final = {
+    "system": 12,
+    "printed": 8,
+    "derived": 8,
+    "with other keys": 9,
+    "mixing": 6,
+    "reads": 8,
+} | dict.fromkeys(("class", "agrees", "decodes", "weights"), 0)
 
 
 def document(found: Survey, *, verbose: bool = False) -> Document:
@@ -63,7 +68,7 @@ def _orders(line: SurveyLine) -> dict[str, str]:
         "printed": line.entry.complexity or units.DASH,
         "derived": line.derived,
         "agrees": _AGREES[line.agrees],
-        "otherwise": line.otherwise or "",
+        "with other keys": line.otherwise or "",
     }
 
 
@@ -94,7 +99,7 @@ def notes(found: Survey) -> Iterator[str]:
     yield "class: " + ", ".join(f"{kind} {meaning}" for kind, meaning in CLASSES.items() if kind in shown)
     yield (
         "derived: the leading term in N of all MACs except the projections, from the formulas of each "
-        "preset; agrees: whether it grows with N as the published one; otherwise: with other keys, " + _where(found)
+        "preset; agrees: whether it grows with N as the published one; other keys: " + _where(found)
     )
     yield (
         "decodes: whether its causal form has a decode step that reads a cache or a state (cached) or none "

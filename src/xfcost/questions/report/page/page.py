@@ -16,6 +16,7 @@ from xfcost.comparing.crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.grid import near_square, sides_text
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import KINDS
 from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
@@ -81,7 +82,7 @@ def _values(content: PageContent) -> dict[str, Any]:
     shown = {"systems": len(systems) > 1, "roofline": bool(rooflines)}
     not_drawn = f"not drawn, for so many columns do not fit side by side: the last {content.not_drawn} of the systems"
     return {
-        "title": f"Cost of {names_text(list(comparison.names))}",
+        "title": f"Cost of {names_text(list(comparison.names))}{_at_image(metadata)}",
         "run": spaced(run_text(specs or metadata[:1])),
         "version": __version__,
         "policy": _policy(style, script),
@@ -109,6 +110,13 @@ def _values(content: PageContent) -> dict[str, Any]:
         "method": list(method_notes(content)),
         "words": WORDS,
     }
+
+
+def _at_image(systems: Sequence[Metadata]) -> str:
+    """` at 224×224`, where all systems see images of one size."""
+    images = {one.image for one in systems}
+    image = images.pop() if len(images) == 1 else None
+    return "" if image is None else f" at {sides_text(image)}"
 
 
 def _policy(style: str, script: str) -> str:

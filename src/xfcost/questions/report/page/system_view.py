@@ -83,7 +83,7 @@ def crossover_lines(comparison: Comparison) -> list[str]:
 
 
 def _extremes(comparison: Comparison) -> Iterator[str]:
-    """`attention memory: none in FNet; Perceiver has the least, 84 MiB, GShard the most, 9 GiB (110×)`."""
+    """`attention memory: none in FNet; the others from 84 MiB (Perceiver) to 9 GiB (GShard, 110×)`."""
     for quantity, word in TOTAL_WORDS.items():
         values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
         zero = [name for name, value in values.items() if value == 0]
@@ -91,9 +91,9 @@ def _extremes(comparison: Comparison) -> Iterator[str]:
         if len(some) > 1:
             least, most = min(some, key=lambda name: some[name]), max(some, key=lambda name: some[name])
             low, high = (figure_text(quantity, some[name]) for name in (least, most))
-            none = f"none in {names_text(zero)}; of the others " if zero else ""
-            times = units.ratio(some[most] / some[least])
-            yield f"{word}: {none}{least} has the least, {low}, {most} the most, {high} ({times})"
+            none = f"none in {names_text(zero)}; the others " if zero else ""
+            times = units.ratio(some[most] / some[least], 3)
+            yield f"{word}: {none}from {low} ({least}) to {high} ({most}, {times})"
 
 
 def system_lines(comparison: Comparison, place: int) -> list[str]:
