@@ -58,6 +58,7 @@ OPTIONS = {
     "devices": ({"mode": "train", "tokens": "1e6", "sustained": "1G"}, 1, 2),
     "settings": ({}, (), ("stages.0.depth=2",)),
     "trace": ({}, False, True),
+    "cached_prefix": ({"mode": "prefill"}, 2, 5),
 }
 
 

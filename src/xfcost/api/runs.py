@@ -50,10 +50,11 @@ _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
+_IN_PROMPTS: Final = " and ".join(f"--mode {name}" for name in PROMPTED)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
-    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_RESERVED,
-    *_HOSTED, *_OF_TRAINING,
+    "N", "size", "mode", "new_tokens", "cached_prefix", "on", "mbu", "weights", "cache", "expert_parallel",
+    *_RESERVED, *_HOSTED, *_OF_TRAINING,
 )  # fmt: skip
 
 
@@ -112,8 +113,13 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given.get("mode") == "generate",
         ),
         Refusal(
+            ("cached_prefix",),
+            f"{{value}}: only for {_IN_PROMPTS}, which compute a prompt; a decode step has all earlier tokens cached",
+            lambda given: given.get("mode") in PROMPTED,
+        ),
+        Refusal(
             ("logits",),
-            f"{{value}}: only for {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute "
+            f"{{value}}: only for {_IN_PROMPTS}; forward and train compute "
             "the logits of all positions, decode those of its one token",
             lambda given: given.get("mode") in PROMPTED,
         ),
@@ -156,6 +162,13 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(
             ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel", *_HOSTED),
             "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
+        ),
+    ),
+    "a cached prefix": (
+        Refusal(
+            ("trace", "device", "predict", "probe", "mixing"),
+            "{first}: what runs is a whole prompt, and --cached-prefix is counted in closed form; leave one of them "
+            "out",
         ),
     ),
     "a run without a timing": (Refusal(_TIMING, _UNTIMED),),
@@ -441,6 +454,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         tokens=read_option("N", given["N"]),
         size=read_option("size", given["size"]),
         new_tokens=int(read_option("new_tokens", given["new_tokens"])) if mode == "generate" else 1,
+        cached_prefix=read_option("cached_prefix", given["cached_prefix"]) or 0,
         logits=logits,
         plan=make_plan(**given),
         on=on,

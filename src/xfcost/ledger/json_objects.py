@@ -194,7 +194,7 @@ def checkpoint_object(ledger: Ledger) -> dict[str, Any]:
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
-    """The keys `cache`, `step` and `generation`; null in other modes."""
+    """The keys `cache`, `step` and `generation`; null in other modes; `cached_prefix` where a prompt has one."""
     step, generation = ledger.step, ledger.generation
     names = ("bytes_read", "intensity")
     derived = {name: getattr(step, name) for name in names} if step else {}
@@ -203,6 +203,7 @@ def mode_objects(ledger: Ledger) -> dict[str, Any]:
         "cache": msgspec.to_builtins(ledger.cache),
         "step": msgspec.to_builtins(step) | derived if step else None,
         "generation": msgspec.to_builtins(generation) | with_cache if generation else None,
+        **_if_any("cached_prefix", ledger.prefix),
     }
 
 

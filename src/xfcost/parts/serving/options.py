@@ -11,6 +11,7 @@ from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMAT
 
 # The host of `--offload` where none is given: a desktop with two channels of DDR5.
 USUAL_HOST: Final = "ryzen-9950x"
+MOST_PREFIX: Final = 2**31
 _DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
 On = Annotated[
     str | None,
@@ -132,6 +133,20 @@ class DeviceOptions(TypedDict, total=False):
             "With --peak or --sustained: number of devices that share the training run; --on h100-sxmx8 has its own.",
             "INT",
             read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
+        ),
+    ]
+
+
+class PrefixOption(TypedDict, total=False):
+    """Devices and plan."""
+
+    cached_prefix: Annotated[
+        Whole,
+        Option(
+            "In prefill and generate: first tokens of the prompt whose cache is there already (6k).",
+            "INT",
+            read.integer(MOST_PREFIX, "6k", what="how many first tokens of the prompt are cached,"),
+            python="The prefill computes the other tokens, which read the whole cache.",
         ),
     ]
 
