@@ -59,6 +59,7 @@ OPTIONS = {
     "settings": ({}, (), ("stages.0.depth=2",)),
     "trace": ({}, False, True),
     "cached_prefix": ({"mode": "prefill"}, 2, 5),
+    "flops": ({"mode": "train", "tokens": "1e6", "mfu": 0.5, "peak": "1G"}, "dense", "kept"),
 }
 
 

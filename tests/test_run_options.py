@@ -64,6 +64,7 @@ DEVICES: dict[str, dict[str, Any]] = {
         "on": {}, "zero": {"zero": 3}, "checkpoint": {"checkpoint": "full"}, "tensor_parallel": {"tensor_parallel": 2},
         "sequence_parallel": {"tensor_parallel": 2, "sequence_parallel": True}, "pipeline": {"pipeline": 2},
         "gradients": {"gradients": "float32"}, "global_batch": {"global_batch": "1M"}, "mfu": {"mfu": "40%"},
+        "flops": {"flops": "kept"},
         "mbu": {"mbu": "60%"}, "expert_parallel": {"expert_parallel": 8},
         "offload": {"offload": 8}, "host": {"offload": 8, "host": "epyc-9654"},
         "host_memory": {"offload": 8, "host_memory": "64GiB"},

@@ -24,7 +24,7 @@ from xfcost.api.options import (
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.execution import WITH_CACHE
+from xfcost.ledger.execution import WITH_CACHE, Convention
 from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from xfcost.ledger.budgets import Budget
 
 
-_TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
+_TIMES: Final = ("tokens", "peak", "mfu", "flops", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
@@ -49,7 +49,7 @@ _HOSTED: Final = ("offload", "host", "host_memory")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
-_OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
+_OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "flops", "sustained", "devices", *MESH_FIELDS)
 _IN_PROMPTS: Final = " and ".join(f"--mode {name}" for name in PROMPTED)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
@@ -122,6 +122,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             f"{{value}}: only for {_IN_PROMPTS}; forward and train compute "
             "the logits of all positions, decode those of its one token",
             lambda given: given.get("mode") in PROMPTED,
+        ),
+        Refusal(
+            ("flops",),
+            "{value}: only for --mode train, whose MFU counts them; elsewhere an MFU is of the pairs that masks keep, "
+            "and a report has the FLOPs by every convention",
+            _is_train,
         ),
         Refusal(
             ("mfu",),
@@ -514,6 +520,7 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
     if mode != "train":
         return None
     optimizer, tokens, on = given.get("optimizer"), given.get("tokens"), given.get("on")
+    flops: Convention = read_option("flops", given.get("flops")) or "dense"
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
@@ -522,7 +529,7 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
         if said := [name for name in rates if name != "mfu"]:
             raise UsageError(f"--{said[0]}: --on {on.name} sets it already; give one of the two")
         mesh = _mesh(on, given)
-        return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=mesh)
+        return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, flops=flops, mesh=mesh)
     if tokens is None and rates:
         last = next(name for name in ("devices", "sustained", "mfu", "peak") if name in rates)
         raise UsageError(f"--{last}: a rate needs the length of the run to compute days, as in --tokens 300e9")
@@ -532,6 +539,7 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
         optimizer=name,
         tokens=read_option("tokens", tokens),
         **_rates(rates),
+        flops=flops,
         devices=read_option("devices", rates.get("devices", 1)),
     )
 

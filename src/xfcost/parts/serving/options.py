@@ -2,10 +2,10 @@
 
 # Annotations are evaluated here: the options are read out of them.
 from collections.abc import Mapping
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Final, TypedDict, get_args
 
 from xfcost.ledger import option_readers as read
-from xfcost.ledger.execution import MOST_DEVICES
+from xfcost.ledger.execution import MOST_DEVICES, Convention
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
 
@@ -34,6 +34,14 @@ class DeviceOptions(TypedDict, total=False):
             "Model FLOPs utilisation: share of the peak reached, 40% or 35%:50%.",
             "SHARE",
             read.shares("of the peak", "0.4", "40%"),
+        ),
+    ]
+    flops: Annotated[
+        Convention | None,
+        choice(
+            "With --mode train: model FLOPs that the MFU counts: of all pairs (dense, the default), of those that "
+            "masks keep, or 6·P·D.",
+            get_args(Convention),
         ),
     ]
     mbu: Annotated[
