@@ -58,6 +58,8 @@ OPTIONS = {
     "devices": ({"mode": "train", "tokens": "1e6", "sustained": "1G"}, 1, 2),
     "settings": ({}, (), ("stages.0.depth=2",)),
     "trace": ({}, False, True),
+    "cached_prefix": ({"mode": "prefill"}, 2, 5),
+    "flops": ({"mode": "train", "tokens": "1e6", "mfu": 0.5, "peak": "1G"}, "dense", "kept"),
 }
 
 

@@ -257,6 +257,7 @@ def test_the_object_of_a_training_step(image):
     assert training["run"] == {
         "tokens": 100, "steps": 9, "step_tokens": 12,  # ⌈100/12⌉
         "flops": 328752, "estimate": 292200,  # 9·36528; 6·487·100
+        "kept_flops": 328752, "convention": "dense",  # it has no mask
         "without_params_flops": 84672, "with_params_flops": 244080,  # 9·2·3·1568, and the rest
         "recomputed_flops": 0, "recomputed_without_params": 0,
         # 328752 - 6·487·108; 54 = 9·2·3 FLOPs for each multiply-add of a forward of 12 tokens, or of 14 with [CLS]

@@ -64,6 +64,7 @@ DEVICES: dict[str, dict[str, Any]] = {
         "on": {}, "zero": {"zero": 3}, "checkpoint": {"checkpoint": "full"}, "tensor_parallel": {"tensor_parallel": 2},
         "sequence_parallel": {"tensor_parallel": 2, "sequence_parallel": True}, "pipeline": {"pipeline": 2},
         "gradients": {"gradients": "float32"}, "global_batch": {"global_batch": "1M"}, "mfu": {"mfu": "40%"},
+        "flops": {"flops": "kept"},
         "mbu": {"mbu": "60%"}, "expert_parallel": {"expert_parallel": 8},
         "offload": {"offload": 8}, "host": {"offload": 8, "host": "epyc-9654"},
         "host_memory": {"offload": 8, "host_memory": "64GiB"},
@@ -80,6 +81,7 @@ RATES: dict[str, dict[str, Any]] = {
 # Those that change figures of both commands.
 OF_COUNTS = {
     "N", "size", "batch", "dtype", "attention", "mode", "new_tokens", "logits", "optimizer", "memory_level",
+    "cached_prefix",
 }  # fmt: skip
 # Those that change bytes of `check`; `diff` refuses them.
 OF_BYTES = {"weights": "int8", "cache": "fp8"}

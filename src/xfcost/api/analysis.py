@@ -80,6 +80,8 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
     Raises:
         UsageError: the options of a timing can't be, or no calls were recorded on the device to predict.
     """
+    if options.get("cached_prefix") is not None:
+        refuse("a cached prefix", options)
     device, predict = options.get("device"), bool(options.get("predict"))
     timing = timing_plan(device, options, predict=predict)
     on, recorded = options.get("on"), shipped_devices()
@@ -134,7 +136,7 @@ def analyze(
         given["example_inputs"] = tensors[0] if len(tensors) == 1 else tensors
     choosing, named = take_choosing(given), not is_module(spec) or is_program(spec)
     how = account_options(given)
-    if given.get("trace") is None and given.get("on") is None:
+    if given.get("trace") is None and given.get("on") is None and given.get("cached_prefix") is None:
         how = how._replace(trace=None)
     system = open_one("analyze", spec, given, how.progress, counted=True)
     if how.trace is None and system.loaded is not None and is_listed(system.loaded.name):
@@ -197,7 +199,7 @@ def build(
         spec: a preset's name or a path to a YAML file.
         settings: overrides, `key.path=value` each.
         device: `cpu`, `cuda`, `mps`, or `meta`, where tensors have shapes and no memory.
-        **options: the run's, as for `analyze`.
+        **options: the run's, as for `analyze`; the model runs a whole prompt, without a `cached_prefix`.
 
     Returns:
         BuiltModel: `model`, `inputs`, and `rows`, the path of the rows that each component's module is counted in.
@@ -205,6 +207,8 @@ def build(
     Raises:
         XfcostError: bad input; a NoRoomError where the weights don't fit, with bytes.
     """
+    if options.get("cached_prefix") is not None:
+        refuse("a cached prefix", {"device": device})
     return SpecSystem(load(spec_name(spec), settings_texts(settings))).built(make_run(**options), device)
 
 

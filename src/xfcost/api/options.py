@@ -16,7 +16,7 @@ from xfcost.ledger.execution import MOST_BATCH, Execution, Logits, Mode
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.parts.mixing.options import ProbeOption
 from xfcost.parts.prediction.options import PredictOption
-from xfcost.parts.serving.options import ChoosingOptions, DeviceOptions, On
+from xfcost.parts.serving.options import ChoosingOptions, DeviceOptions, On, PrefixOption
 from xfcost.parts.timing.options import CudaGraphOption, DeviceOption, LaneOption, TimingOptions
 from xfcost.parts.training.options import TrainingOptions
 
@@ -115,7 +115,9 @@ class ExecutionOptions(TypedDict, total=False):
     ]
 
 
-class RunOptions(SizeOptions, BatchOptions, ExecutionOptions, DeviceOptions, TrainingOptions, total=False):
+class RunOptions(
+    SizeOptions, BatchOptions, ExecutionOptions, DeviceOptions, PrefixOption, TrainingOptions, total=False
+):  # fmt: skip
     """Run options as a caller gives them: texts of the command line, or numbers."""
 
 
@@ -412,7 +414,8 @@ class _Every(
 _GROUPED: Final = (
     BudgetOptions, IncreaseOption, SearchOptions, MeasurementOptions, SchedulerOption,
     SizeOptions, BatchOptions, ExecutionOptions, SettingsOption,
-    TraceOption, ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption,
+    TraceOption, ProbeOption, ProgressOption, DeviceOptions, PrefixOption, ChoosingOptions, TrainingOptions,
+    DeviceOption,
     PredictOption, TimingOptions, CudaGraphOption, LaneOption, InputOptions, ExampleOptions, ModuleOptions,
     OneModuleOptions,
 )  # fmt: skip

@@ -24,7 +24,7 @@ from xfcost.api.options import (
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.execution import WITH_CACHE
+from xfcost.ledger.execution import WITH_CACHE, Convention
 from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from xfcost.ledger.budgets import Budget
 
 
-_TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
+_TIMES: Final = ("tokens", "peak", "mfu", "flops", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
@@ -49,11 +49,12 @@ _HOSTED: Final = ("offload", "host", "host_memory")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
-_OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
+_OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "flops", "sustained", "devices", *MESH_FIELDS)
+_IN_PROMPTS: Final = " and ".join(f"--mode {name}" for name in PROMPTED)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
-    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_RESERVED,
-    *_HOSTED, *_OF_TRAINING,
+    "N", "size", "mode", "new_tokens", "cached_prefix", "on", "mbu", "weights", "cache", "expert_parallel",
+    *_RESERVED, *_HOSTED, *_OF_TRAINING,
 )  # fmt: skip
 
 
@@ -112,10 +113,21 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given.get("mode") == "generate",
         ),
         Refusal(
+            ("cached_prefix",),
+            f"{{value}}: only for {_IN_PROMPTS}, which compute a prompt; a decode step has all earlier tokens cached",
+            lambda given: given.get("mode") in PROMPTED,
+        ),
+        Refusal(
             ("logits",),
-            f"{{value}}: only for {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute "
+            f"{{value}}: only for {_IN_PROMPTS}; forward and train compute "
             "the logits of all positions, decode those of its one token",
             lambda given: given.get("mode") in PROMPTED,
+        ),
+        Refusal(
+            ("flops",),
+            "{value}: only for --mode train, whose MFU counts them; elsewhere an MFU is of the pairs that masks keep, "
+            "and a report has the FLOPs by every convention",
+            _is_train,
         ),
         Refusal(
             ("mfu",),
@@ -156,6 +168,13 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(
             ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel", *_HOSTED),
             "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
+        ),
+    ),
+    "a cached prefix": (
+        Refusal(
+            ("trace", "device", "predict", "probe", "mixing"),
+            "{first}: what runs is a whole prompt, and --cached-prefix is counted in closed form; leave one of them "
+            "out",
         ),
     ),
     "a run without a timing": (Refusal(_TIMING, _UNTIMED),),
@@ -441,6 +460,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         tokens=read_option("N", given["N"]),
         size=read_option("size", given["size"]),
         new_tokens=int(read_option("new_tokens", given["new_tokens"])) if mode == "generate" else 1,
+        cached_prefix=read_option("cached_prefix", given["cached_prefix"]) or 0,
         logits=logits,
         plan=make_plan(**given),
         on=on,
@@ -500,6 +520,7 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
     if mode != "train":
         return None
     optimizer, tokens, on = given.get("optimizer"), given.get("tokens"), given.get("on")
+    flops: Convention = read_option("flops", given.get("flops")) or "dense"
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
@@ -508,7 +529,7 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
         if said := [name for name in rates if name != "mfu"]:
             raise UsageError(f"--{said[0]}: --on {on.name} sets it already; give one of the two")
         mesh = _mesh(on, given)
-        return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=mesh)
+        return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, flops=flops, mesh=mesh)
     if tokens is None and rates:
         last = next(name for name in ("devices", "sustained", "mfu", "peak") if name in rates)
         raise UsageError(f"--{last}: a rate needs the length of the run to compute days, as in --tokens 300e9")
@@ -518,6 +539,7 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
         optimizer=name,
         tokens=read_option("tokens", tokens),
         **_rates(rates),
+        flops=flops,
         devices=read_option("devices", rates.get("devices", 1)),
     )
 

@@ -294,7 +294,8 @@ def other_runs(before: Report, after: Report) -> list[str]:
     new = [report.generation and report.generation.new_tokens for report in (before, after)]
     steps = [report.training and report.training.step for report in (before, after)]
     optimizers = [step and step.optimizer for step in steps]
-    for word, (first, second) in (("new tokens", new), ("optimizer", optimizers)):
+    cached = [report.cached_prefix and report.cached_prefix.tokens for report in (before, after)]
+    for word, (first, second) in (("new tokens", new), ("cached prefix", cached), ("optimizer", optimizers)):
         if first != second and before.mode == after.mode:
             texts.append(f"{word} {first} and {second}")
     return texts

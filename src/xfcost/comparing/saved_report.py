@@ -18,7 +18,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.measurements import fault_of_timing
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.modes import CacheBytes, Generation
+from xfcost.ledger.modes import CacheBytes, CachedPrefix, Generation
 from xfcost.ledger.ran import NOTHING_RAN, ModuleRun
 from xfcost.ledger.units import BYTES_PER_ELEMENT, Count, number_of
 from xfcost.parts.prediction.result import Prediction
@@ -131,6 +131,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     prediction: Prediction | None = None
     cache: CacheBytes | None = None
     generation: Generation | None = None
+    cached_prefix: CachedPrefix | None = None
     training: ReportTraining | None = None
     module: ModuleRun = NOTHING_RAN
     on: ReportOnDevices | None = None

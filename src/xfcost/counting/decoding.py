@@ -64,7 +64,8 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
 
     def full_pass(tokens: int) -> dict[str, _PartRun]:
         """A pass of the decoder over all tokens so far, for the next token."""
-        parts = _parts(place(loaded, run_at(tokens, architecture, run, "prefill")))
+        whole = run._replace(cached_prefix=0)
+        parts = _parts(place(loaded, run_at(tokens, architecture, whole, "prefill")))
         return {name: part for name, part in parts.items() if name not in encoder}
 
     prefill_work, encoder_work = work_of(prefill.rows), work_of(row for row in prefill.rows if row.component in encoder)

@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost import __version__
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import CroppingNote, Mixer, PaddingNote, Place, SubLayer, single_token
+from xfcost.formulas.component import CroppingNote, Mixer, PaddingNote, Place, SubLayer, behind, single_token
 from xfcost.formulas.letters import lettered, order
 from xfcost.formulas.letters import orders as orders_of
 from xfcost.ledger.accounts import Traffic, WeightsRead
@@ -101,7 +101,7 @@ def _orders(labelled: LabelledPart, mode: Mode, raw: str | None) -> dict[str, st
     if raw is not None:
         lettered_place = msgspec.structs.replace(lettered_place, dim=lettered(part.place.dim, raw))
     in_letters = part._replace(component=component, place=lettered_place)
-    return orders_of(part_rows(labelled._replace(part=in_letters), mode))
+    return orders_of(part_rows(labelled._replace(part=in_letters, cached=0), mode))  # a prefix does not grow with N
 
 
 def with_rebuilt_note(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
@@ -139,7 +139,7 @@ def curve_costs(architecture: Architecture) -> dict[str, int]:
 def part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     """The rows of one part, of one sample."""
     component, place, residual = labelled.part.component, labelled.part.place, labelled.part.residual
-    rows = component_rows(component, place, residual, decodes=_decodes(labelled, mode))
+    rows = component_rows(component, place, residual, decodes=_decodes(labelled, mode), cached=labelled.cached)
     return map(without_work, rows) if labelled.idle and mode == "decode" else rows
 
 
@@ -152,7 +152,7 @@ def keep_rows_of(architectures: Iterable[Architecture]) -> None:
     """Keep the rows of the parts of several architectures: those that differ in their sizes alone run together."""
     groups: dict[Any, dict[Place, None]] = {}
     for architecture in architectures:
-        for labelled in architecture.parts():
+        for labelled in () if architecture.cached_prefix else architecture.parts():
             component, place, residual = labelled.part.component, labelled.part.place, labelled.part.residual
             decodes = _decodes(labelled, architecture.mode)
             axes = len(place.grid.sides), None if place.memory is None else len(place.memory.sides)
@@ -254,8 +254,8 @@ def tiled(core: AttentionCore, on_chip: Number) -> Number:
 
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
-    "batch", "dtype", "attention", "mode", "logits", "weight_format", "cache_format", "checkpoint", "memory_level",
-    "source", "settings",
+    "batch", "dtype", "attention", "mode", "cached_prefix", "logits", "weight_format", "cache_format", "checkpoint",
+    "memory_level", "source", "settings",
 )  # fmt: skip
 
 
@@ -312,7 +312,7 @@ def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str
         if isinstance(part.component, Mixer) and not labelled.idle:
             mixers += times
             steps += times * sequential[part.path]
-            tokens += times * (1 if decodes else part.place.grid.total)
+            tokens += times * (1 if decodes else part.place.grid.total - labelled.cached)
     return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 
 
@@ -329,6 +329,8 @@ def _notes(architecture: Architecture) -> Iterator[tuple[str, type[str]]]:
         if decodes and (isinstance(part.component, Mixer) or labelled.idle):
             continue  # their notes are about a pass over all tokens
         noted_place = single_token(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
+        if isinstance(part.component, Mixer):
+            noted_place = behind(noted_place, labelled.cached)
         for note in part.component.notes(noted_place):
             text = f"{stage}: {note}"
             if text not in texts:

@@ -31,7 +31,7 @@ def generated(
     """The rows of a `prefill` and of the decode steps after it together, and the work without a cache.
 
     `at` counts the module at an N in a mode; its costs may step at multiples of `lengths`. The first of the new tokens
-    is the prefill's.
+    is the prefill's, which may have a cached prefix.
 
     Raises:
         UsageError: its inputs are those of one N, or an encoder reads the same N.
@@ -41,7 +41,8 @@ def generated(
     step = cache(lambda tokens: at(tokens, "decode"))
 
     def one_pass(tokens: int) -> Costs:
-        rows = [row for row in (prefill if tokens == prompt else at(tokens, "prefill")).rows if not of_encoder(row)]
+        known = tokens == prompt and not prefill.metadata.cached_prefix
+        rows = [row for row in (prefill if known else at(tokens, "prefill")).rows if not of_encoder(row)]
         return work_of(rows)
 
     passes = sum_over_sizes(one_pass, prompt, last, lengths)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from xfcost.formulas.component import Component, Number, SubLayer, single_token
+from xfcost.formulas.component import Component, Number, SubLayer, behind, single_token
 from xfcost.ledger.record import Record
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import BYTES_PER_ELEMENT
@@ -56,7 +56,7 @@ class _ModelTape(Tape):
     def __init__(self, architecture: Architecture, *, gradients: bool) -> None:
         super().__init__(
             batch=architecture.batch, element=BYTES_PER_ELEMENT[architecture.dtype],
-            decodes=architecture.mode == "decode", gradients=gradients,
+            decodes=architecture.mode == "decode", cached=architecture.cached_prefix, gradients=gradients,
         )  # fmt: skip
         self.hands_over = not self.decodes and any(
             _starts_from_encoder(labelled.part.component) for labelled in architecture.parts()
@@ -129,7 +129,7 @@ class _ModelRun:
         source, tape = stream.input, self.tape
         if isinstance(source, ImageInput | VideoInput):
             return tape.input(source.channels, prod(source.sides), learns=False).transpose(1, 2)
-        length = 1 if tape.decodes else source.length
+        length = 1 if tape.decodes else source.length - tape.cached
         if isinstance(source, TokenInput):
             return tape.input(length, type_="int64", learns=False)
         return tape.input(length, source.channels, learns=False)
@@ -209,6 +209,7 @@ class _ModelRun:
         """A component, in its residual connection where it has one."""
         tape, component, place = self.tape, part.component, part.place
         tape.prefix, tape.rows = f"{part.path}.", {}
+        place = behind(place, self.architecture.cached_prefix)
         if tape.decodes:
             place = single_token(place) if component.token_wise else place
             others = ()

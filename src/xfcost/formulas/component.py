@@ -77,8 +77,8 @@ class Sources(NamedTuple):
 __all__ = [
     "ActKind", "Causality", "Component", "ComponentError", "Grid", "Heads", "Joining", "Length", "Letter", "Mixer",
     "MultiHead", "NormKind", "Number", "Observed", "Operation", "Place", "Residual", "Rows", "Share", "Side", "Sources",
-    "SubLayer", "Width", "check_class_token", "check_divides", "check_heads", "check_no_special_tokens", "check_odd",
-    "check_output", "divisors_text", "single_token", "tag_of",
+    "SubLayer", "Width", "behind", "check_class_token", "check_divides", "check_heads", "check_no_special_tokens",
+    "check_odd", "check_output", "divisors_text", "single_token", "tag_of",
 ]  # fmt: skip
 
 # Bounds that refuse typing errors; published models are far below them.
@@ -176,6 +176,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Does its output at a token depend on that token alone, so that a decode step runs it on one token?"""
     decodes: ClassVar[bool] = False
     """Has its program a decode step, with what earlier tokens left?"""
+    continues: ClassVar[bool] = False
+    """Can its program run on the tokens behind a cached prefix, with what that left?"""
     binds_tables: ClassVar[bool] = False
     """Do the shapes of its shared tables depend on the input's size?"""
     takes_state: ClassVar[bool] = False
@@ -232,6 +234,16 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ComponentError("kind", f"--mode decode: {tag_of(type(self))!r} can't run token by token")
         if getattr(self, "norm", None) == "group_norm":
             raise ComponentError("norm", "--mode decode: a group norm averages over all tokens, later ones too")
+
+    def check_continues(self, place: Place) -> None:
+        """Raise ComponentError where it can't run on the tokens behind a cached prefix of `place`'s sequence."""
+        try:
+            self.check_decodes(place)
+        except ComponentError as error:
+            raise ComponentError(error.field, error.message.replace("--mode decode", "--cached-prefix")) from None
+        if not (self.token_wise or self.continues):
+            reason = f"--cached-prefix: {tag_of(type(self))!r} is counted over whole prompts only; leave it out"
+            raise ComponentError("kind", reason)
 
     @property
     def has_windows(self) -> bool:
@@ -341,6 +353,12 @@ class Mixer(SubLayer, frozen=True):
         n = grid.total
         return n * n if self.causality == "none" else n * (n + 1) // 2
 
+    def pairs_behind(self, cached: int, grid: Grid) -> Number:
+        """The same of the tokens of `grid` behind `cached` ones, whose pairs no later token changes."""
+        if not cached:
+            return self.pairs(grid)
+        return self.pairs(Grid((cached + grid.total,))) - self.pairs(Grid((cached,)))
+
 
 class MultiHead(Mixer, frozen=True, kw_only=True):
     """A mixer with h heads of width d_k.
@@ -373,6 +391,11 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
 def single_token(place: Place) -> Place:
     """`place` with a grid of one token."""
     return msgspec.structs.replace(place, grid=Grid((1,)))
+
+
+def behind(place: Place, cached: int) -> Place:
+    """`place` with the tokens of its sequence behind the first `cached` ones."""
+    return msgspec.structs.replace(place, grid=Grid((place.grid.total - cached,))) if cached else place
 
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:

@@ -192,6 +192,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """
 
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
 
     form: Literal["learned", "sinusoidal", "axial", "separate"] = "learned"
     """`learned` table, fixed `sinusoidal`, one table per axis concatenated (`axial`), or time and space added
@@ -240,10 +241,6 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         others = (self.shape or [])[1:]
         return [ceil_div(place.grid.total, prod(others)), *others]
 
-    def rows(self, place: Place) -> Number:
-        """Rows of the table."""
-        return place.grid.total if self.length is None else self.length
-
     titles: ClassVar[Mapping[str, str]] = {
         "spread": "Lay out the axes' positions",
         "table": "Position table",
@@ -259,15 +256,15 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
 
     def _positions(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         """A vector per position: (R, D)."""
-        n, d = place.grid.total, place.dim
+        n, d = t.cached + place.grid.total, place.dim
         match self.form:
             case "learned":  # a longer table is read as far as there are tokens
-                read, whole = x.shape[1] * d, self.length is None and not t.decodes
+                read, whole = x.shape[1] * d, self.length is None and not (t.decodes or t.cached)
                 facts = {
                     "bound": self.length is None,
                     "weights_read": None if whole else WeightsRead(read, at_most=read),
                 }
-                return t.table("table", self.rows(place), d, **facts)
+                return t.table("table", n if self.length is None else self.length, d, **facts)
             case "sinusoidal":
                 return t.constant("sinusoids_ND", Worked(sinusoids, {"width": d}), n, d, like=x)
             case "axial":

@@ -22,6 +22,8 @@ Logits = Literal["all", "last"]
 
 # What is recomputed in the backward pass: nothing, attention matrices, or all of a block but its input.
 Checkpoint = Literal["none", "selective", "full"]
+Convention = Literal["dense", "kept", "6nd"]
+"""Which model FLOPs a utilisation (MFU) counts: all pairs of attention, those that masks keep, or 6·P·D."""
 CHECKPOINTS: Final = get_args(Checkpoint)
 
 # Numbers above these are typing errors: no run has so many samples or devices.

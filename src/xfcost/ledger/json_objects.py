@@ -10,10 +10,12 @@ import msgspec
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
 from xfcost.ledger.least_work import RowBound, row_bound
+from xfcost.ledger.model_flops import model_flops
 from xfcost.ledger.operation import COUNTED, Operation
 from xfcost.ledger.visible import json_visible
 
 if TYPE_CHECKING:
+    from xfcost.ledger.execution import Convention
     from xfcost.ledger.ledger import Ledger
 
 AnyView = Literal["operation", "block", "stage", "mixing", "module"]
@@ -152,6 +154,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "by_stage": ledger.by_stage(),
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
         "operations": _operations(ledger),
+        "flops_by_convention": model_flops(ledger).to_object(_convention(ledger)),
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
@@ -168,6 +171,13 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "versions": metadata.versions,
         **_if_any("module", ledger.module, closed_form=msgspec.to_builtins(ledger.closed_form)),
     }
+
+
+def _convention(ledger: Ledger) -> Convention | None:
+    """That of the MFU of a training run."""
+    training = ledger.training
+    known = None if training is None else training.plan or training.run
+    return None if known is None else known.convention
 
 
 def _if_any(name: str, part: msgspec.Struct | None, **more: Any) -> dict[str, Any]:
@@ -194,7 +204,7 @@ def checkpoint_object(ledger: Ledger) -> dict[str, Any]:
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
-    """The keys `cache`, `step` and `generation`; null in other modes."""
+    """The keys `cache`, `step` and `generation`; null in other modes; `cached_prefix` where a prompt has one."""
     step, generation = ledger.step, ledger.generation
     names = ("bytes_read", "intensity")
     derived = {name: getattr(step, name) for name in names} if step else {}
@@ -203,6 +213,7 @@ def mode_objects(ledger: Ledger) -> dict[str, Any]:
         "cache": msgspec.to_builtins(ledger.cache),
         "step": msgspec.to_builtins(step) | derived if step else None,
         "generation": msgspec.to_builtins(generation) | with_cache if generation else None,
+        **_if_any("cached_prefix", ledger.prefix),
     }
 
 

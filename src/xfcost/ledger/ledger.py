@@ -18,7 +18,7 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.least_work import expected_weights, kept_keys, weight_bytes
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
-from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
+from xfcost.ledger.modes import CacheBytes, CachedPrefix, DecodeStep, Generation
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, WeightFormat, quantised_cache, storage
 from xfcost.ledger.ran import NOTHING_RAN, ClosedForm, ModuleRun
@@ -63,6 +63,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The decode step, in the mode `decode`."""
     generation: Generation | None = None
     """The generation, in the mode `generate`."""
+    prefix: CachedPrefix | None = None
+    """The prefill behind a cached prefix, with `--cached-prefix`."""
     training: Training | None = None
     """The training step and run, in the mode `train`."""
     probe: Probe | None = None

@@ -35,6 +35,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     attends: bool = True
     """Is there an attention matrix, or a fused kernel in its place?"""
     mode: str = "forward"
+    cached_prefix: int = 0
+    """First tokens of the prompt that are cached, and not computed, with `--cached-prefix`."""
     logits: str | None = None
     """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""
     weight_format: WeightFormat | None = None

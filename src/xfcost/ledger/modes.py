@@ -57,6 +57,21 @@ class PassWork(msgspec.Struct, frozen=True, kw_only=True):
     flops: Count
 
 
+class CachedPrefix(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefill whose first tokens are in the cache already, and what it would be without them."""
+
+    tokens: Count
+    """Of the prefix, for each sample."""
+    prompt: Count
+    prefill: PassWork
+    """Of the other tokens."""
+    without: PassWork
+    """Of the whole prompt."""
+    prefill_seconds: float | None = None
+    """Lower bounds on the devices of `--on`; None without, or where the run does not fit."""
+    without_seconds: float | None = None
+
+
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """m new tokens after a prompt of N: the prefill gives the first, decode steps the others."""
 

@@ -80,6 +80,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     """
 
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_v of a head's values; d_k by default."""
@@ -136,14 +137,14 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         return self.bias is not None or self.position == "alibi"
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        n = place.grid.total
+        n = t.cached + place.grid.total
         q, k, v = grouped_heads(t, x, self, n)
         bias = self._bias(t, n, x)
-        if t.decodes:
-            k, v = t.cache("cache", KeyValueCache(n), k, v)
+        k, v = t.cache("cache", KeyValueCache(n), k, v)
         y = attend(
             t, q, k, v, fused=place.fused and not self.talking_heads, bias=bias, scaled=self.scaled, shared=self.shared,
-            causal=bool(self.causal) and not t.decodes, pairs=n if t.decodes else self.pairs(place.grid),
+            causal=bool(self.causal) and not t.decodes,
+            pairs=n if t.decodes else self.pairs_behind(t.cached, place.grid),
             inside=self._talking(t) if self.talking_heads else None,
         )  # fmt: skip
         y, biased = join_heads(y), self.projection_bias if self.output_bias is None else self.output_bias
@@ -158,7 +159,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             return None
         worked = Worked(alibi, {"heads": self.heads})
         penalty = t.constant("alibi_H1N", worked, self.heads, 1, n, like=like, so_far=-1)
-        return penalty if t.decodes else penalty.expand(-1, n, -1)
+        return penalty if t.decodes else penalty.expand(-1, n - t.cached, -1)
 
     @staticmethod
     def _talking(t: Operations) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
@@ -311,6 +312,7 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     short_name = "Latent attention"
 
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "kv_down": "Latent of K, V, and shared key",
         "kv_up": "K, V out of their latent",
@@ -362,28 +364,34 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         return HeadSharing(self.heads, 1, whole=frozenset({self.latent, self.q_rank or self.latent}))
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        n, d, h = place.grid.total, place.dim, self.heads
+        n, d, h = t.cached + place.grid.total, place.dim, self.heads
         content, values = self.content(d), self.values(d)
         q, q_turned = split_heads(self._queries(t, x, h * self.key_dim(d)), h).split((content, self.rope_dim), -1)
         latent = t.linear("kv_down", x, self.latent, bias=self.projection_bias)
         latent, k_turned = latent.split((self.kv_rank, self.rope_dim), -1)
         latent, rotary = t.norm("kv_norm", latent, "rms_norm"), Rotary(n, self.rope_base)
         options = {"fused": place.fused, "scaled_by": self.key_dim(d)}
-        if t.decodes:
+        if t.decodes or t.cached:
             q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
             latents = t.cache("cache", LatentCache(n), latent, k_turned, title="Latent and shared key to the cache")
+        if t.decodes:
             maps = Absorbed(self.kv_rank, h, (content, values))
             kv_up = partial(t.run, "kv_up", title="Maps out of the latent, on Q and on what it read")
             q = t.leaf("join", beside, kv_up(maps, q), q_turned, title="Parts of Q beside each other")
             y = attend(t, q, latents, latents.narrow(-1, 0, self.kv_rank), pairs=n, shared=h, **options)
             y = kv_up(maps._replace(to_values=True), y)
         else:
+            if t.cached:
+                latent, k_turned = latents.squeeze(1), latents.narrow(-1, self.kv_rank, self.rope_dim)
+                latent = latent.narrow(-1, 0, self.kv_rank)
             keys_values = split_heads(t.linear("kv_up", latent, h * (content + values), bias=False), h)
             k, v = keys_values.split((content, values), -1)
-            q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
+            if not t.cached:
+                q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
             q = t.leaf("join", beside, q, q_turned)
             k = t.leaf("join", beside, k, k_turned.expand(-1, h, -1, -1))
-            y = attend(t, q, k, v, pairs=self.pairs(place.grid), causal=bool(self.causal), **options)
+            pairs = self.pairs_behind(t.cached, place.grid)
+            y = attend(t, q, k, v, pairs=pairs, causal=bool(self.causal), **options)
         return t.linear("out", join_heads(y), d, bias=self.projection_bias)
 
     def _queries(self, t: Operations, x: Tensor, keys: Number) -> Tensor:

@@ -36,6 +36,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
 
     widens: ClassVar[bool] = True
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
     takes_state: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "input": "Input map",

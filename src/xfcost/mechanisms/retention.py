@@ -70,6 +70,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         "gate_proj": "Gate projection",
     }
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
     default_chunk = 512
 
     heads: Heads
@@ -102,6 +103,13 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
             )
         if self.chunk and self.form != "chunkwise":
             raise ComponentError("chunk", f"the {self.form} form has no chunks; leave it out, or write form: chunkwise")
+
+    def check_continues(self, place: Place) -> None:
+        super().check_continues(place)
+        if self.form == "parallel":
+            raise ComponentError(
+                "form", "--cached-prefix: the parallel form has no state to go on from; write form: chunkwise"
+            )
 
     def observed(self, place: Place) -> Observed:
         # the state before a chunk excludes the chunk itself
@@ -232,6 +240,7 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
     """
 
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "mix": "Mix with the token before",
         "key": "Key projection",

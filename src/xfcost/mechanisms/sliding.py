@@ -210,6 +210,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """
 
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
     titles: ClassVar[Mapping[str, str]] = {
         "cache": "Keys and values to the window's cache",
         "global_kv": "K, V projections for global tokens",
@@ -317,14 +318,22 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         # token p = t·R + r is token t of class r
         of_class = [part.unflatten(2, (-1, self.dilation)).transpose(2, 3) for part in (q, k, v)]
         global_kv = [part.narrow(2, 0, g).unsqueeze(2) for part in (k, v)] if g else []
-        y = banded(t, of_class, global_kv, self._band_of(place.grid))
+        y = banded(t, of_class, global_kv, self._band_of(place.grid, t.cached))
         y = join_heads(y.transpose(2, 3).flatten(2, 3))
         if g:
             y = t.leaf("overwrite", overwritten, self._global(t, place, x, q, k, v), y)
         return t.linear("out", y, place.dim, bias=bias).narrow(1, 0, n)
 
-    def _band_of(self, grid: Grid) -> Band:
-        """Blocks of half a window. A causal query reads earlier blocks, another one block on each side, in chunks."""
+    def check_continues(self, place: Place) -> None:
+        super().check_continues(place)
+        if self.global_tokens:
+            raise ComponentError("global_tokens", "--cached-prefix: global tokens are counted over whole prompts only")
+
+    def _band_of(self, grid: Grid, cached: Number) -> Band:
+        """Blocks of half a window. A causal query reads earlier blocks, another one block on each side, in chunks.
+
+        Behind a `cached` prefix its last tokens are the keys before the first block, in the place of zeros.
+        """
         n, g, s, causal = grid.total, self.global_tokens, self.half, bool(self.causal)
         return Band(
             side=s,
@@ -332,7 +341,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             tokens=(g, n),
             reach=(self.window - 1, 0) if causal else (s, s),
             around=(2 * s, 0) if causal else (s, s),
-            pairs=self._band(n - g),
+            pairs=self._band(cached + n - g) - self._band(cached),
             global_pairs=g * (n - g),
             reads="w" if causal else "w+1",
             reads_with_global="w" if causal else "w+g+1" if g else "w+1",

@@ -23,6 +23,7 @@ class ConvolvedMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
     """A mixer of a sequence behind a short causal convolution."""
 
     decodes: ClassVar[bool] = True
+    continues: ClassVar[bool] = True
 
     conv: Annotated[Side, Letter("W")] = 4
     """Kernel size W of the causal depthwise convolution, in tokens."""

@@ -217,6 +217,7 @@ class KeyValueCache(NamedTuple):
     """The cache of a decode step: (B, H, 1, K) and (B, H, 1, V) of a token -> those of the M tokens that it reads.
 
     A ring of the last `rows` tokens of each of `classes` residue classes; it `grows` with the tokens that there are.
+    Behind a cached prefix several tokens are added at once, whose ledger has the cache of the step after them.
     """
 
     rows: Number
@@ -227,7 +228,8 @@ class KeyValueCache(NamedTuple):
         elements = sum(one.numel() for one in new) // t.batch
         per_token = elements if self.grows else 0
         tokens = self.rows * self.classes
-        t.note(cache=Cached(elements * tokens, per_token, tokens=tokens))
+        if t.decodes:
+            t.note(cache=Cached(elements * tokens, per_token, tokens=tokens))
         t.cost("moved", elements * t.batch)
         return tuple(t.past(*one.shape[:-2], self.rows, one.shape[-1]) for one in new)
 
@@ -239,8 +241,9 @@ class LatentCache(NamedTuple):
 
     def traced(self, t: Tape, latent: Symbolic, key: Symbolic) -> Symbolic:
         width = latent.shape[-1] + key.shape[-1]
-        t.note(cache=Cached(width * self.rows, width, tokens=self.rows))
-        t.cost("moved", width * t.batch)
+        if t.decodes:
+            t.note(cache=Cached(width * self.rows, width, tokens=self.rows))
+        t.cost("moved", width * latent.shape[-2] * t.batch)
         return t.past(latent.shape[0], 1, self.rows, width)
 
 
@@ -302,7 +305,7 @@ class Absorbed(NamedTuple):
 class BucketBias(NamedTuple):
     """A learned number per bucket of distances and head, of all pairs of N tokens: -> (H, N, N), a view (T5's).
 
-    In a decode step of the last token and all tokens: -> (H, 1, N).
+    In a decode step of the last token and all tokens: -> (H, 1, N); behind P cached tokens -> (H, N - P, N).
     """
 
     buckets: Any
@@ -316,8 +319,9 @@ class BucketBias(NamedTuple):
         if t.decodes:
             t.note(weights_read=WeightsRead(n * self.heads))
             return t.take_rows(table, t.held(n)).transpose(0, 1).unsqueeze(1)
-        by_distance = t.take_rows(table, t.held(2 * n - 1)).transpose(0, 1)
-        return t.call("aten::flip", (by_distance,), (self.heads, n, n))
+        queries = n - t.cached
+        by_distance = t.take_rows(table, t.held(n + queries - 1)).transpose(0, 1)
+        return t.call("aten::flip", (by_distance,), (self.heads, queries, n))
 
 
 class HeadConv(NamedTuple):

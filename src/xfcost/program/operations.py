@@ -42,6 +42,8 @@ class Operations:
 
     decodes: bool = False
     """Does a decode step run, of one token?"""
+    cached: Number = 0
+    """Tokens before those that run, which a cached prefix has; a decode step has its own."""
 
     if TYPE_CHECKING:  # each machine's own
 
@@ -128,8 +130,8 @@ class Operations:
         return self.run(name, Bookkeeping(function, outputs, options), x)
 
     def cache(self, name: str, cache: KeyValueCache | LatentCache, *new: Tensor, title: str | None = None) -> Any:
-        """In a decode step, what earlier tokens left and this one adds; elsewhere the tensors as they are."""
-        return self.run(name, cache, *new, title=title) if self.decodes else new
+        """What earlier tokens left and these add; the tensors as they are where none came before."""
+        return self.run(name, cache, *new, title=title) if self.decodes or self.cached else new
 
     def hand_over(self, *states: Sequence[Tensor]) -> None:
         """Leave the last state of each direction to a layer of the decoder that starts from it."""
@@ -160,7 +162,8 @@ class Part(Operations):
     """The leaves of a part of a component."""
 
     def __init__(self, whole: Operations, name: str, label: str | None, titles: Mapping[str, str]) -> None:
-        self.whole, self.name, self.label, self.titles, self.decodes = whole, name, label, titles, whole.decodes
+        self.whole, self.name, self.label, self.titles = whole, name, label, titles
+        self.decodes, self.cached = whole.decodes, whole.cached
 
     def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
         named = {"label": self.label, "title": self.titles.get(name)}

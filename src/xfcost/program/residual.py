@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
+import msgspec
+
 from xfcost.formulas.component import (
     Component,
     Grid,
@@ -15,6 +17,7 @@ from xfcost.formulas.component import (
     Place,
     Residual,
     SubLayer,
+    behind,
     single_token,
 )
 from xfcost.ledger.kept import Kept
@@ -75,34 +78,45 @@ def _scaled(t: Operations, residual: Residual, y: Tensor) -> Tensor:
 
 
 def component_rows(
-    component: Component, place: Place, residual: Joining | None = None, *, decodes: bool = False
+    component: Component, place: Place, residual: Joining | None = None, *, decodes: bool = False, cached: int = 0
 ) -> Sequence[Operation]:
     """The rows of a component, of one sample: alone, or as a sub-layer inside its `residual` connection.
 
-    In a decode step, those of the last token of the place's grid, with the earlier tokens cached. Rows of plain sizes
-    are kept, as a model and its relatives have the same components again and again.
+    In a decode step, those of the last token of the place's grid, with the earlier tokens cached; or those of all
+    tokens behind the first `cached` ones. Rows of plain sizes are kept, as a model and its relatives have the same
+    components again and again.
 
     Raises:
-        ComponentError: the component has no decode step.
+        ComponentError: the component has no decode step, or does not run behind a cached prefix.
     """
     sizes = (place.dim, *place.grid.sides, *(place.memory.sides if place.memory else ()))
     plain = all(type(size) is int for size in sizes)  # letters are equal to the numbers that they stand for
-    return (kept_rows if plain else rows_of)(component, place, residual, decodes)
+    return (kept_rows if plain else rows_of)(component, place, residual, decodes, cached)
 
 
-def rows_of(component: Component, place: Place, residual: Joining | None, decodes: bool) -> tuple[Operation, ...]:
+def rows_of(
+    component: Component, place: Place, residual: Joining | None, decodes: bool, cached: int = 0
+) -> tuple[Operation, ...]:
     """The rows of a run of the program."""
     if decodes:
         component.check_decodes(place)
         place = single_token(place) if component.token_wise else place
-    tape = Tape(decodes=decodes)
+    if cached:
+        component.check_continues(place)
+        whole, place = place.grid.total, behind(place, cached)
+    tape = Tape(decodes=decodes, cached=cached)
     x, *memory = tape.inputs(component, place)
     if residual is None or not isinstance(component, SubLayer):
         y = tape.component("", component, place, x, *memory)
     else:
         x = tape.input(1 if decodes else place.grid.total, place.dim)  # of these a class layer reads the special ones
         y = in_residual(tape, component, residual, place, x, *memory)
-    return tape.rows_with_costs(y)
+    rows = tape.rows_with_costs(y)
+    if not cached:
+        return rows
+    # what reads all tokens of the pass reads those of the prefix too, through its cache or state
+    of_pass = [row for row in rows if row.mixing == "global" and row.reads_tokens == place.grid.total]
+    return tuple(msgspec.structs.replace(row, reads_tokens=whole) if row in of_pass else row for row in rows)
 
 
 kept_rows = Kept(rows_of)

@@ -74,13 +74,15 @@ class Tape(Operations):
         batch: samples; rows are those of one.
         element: bytes of an element of the model's dtype, where memory is asked for.
         decodes: run a decode step.
+        cached: tokens of a cached prefix, behind which the tokens of the places come.
         gradients: autograd saves what it needs; without, tensors are freed as soon as nobody holds them.
     """
 
     def __init__(
-        self, *, batch: int = 1, element: int | None = None, decodes: bool = False, gradients: bool = True
+        self, *, batch: int = 1, element: int | None = None, decodes: bool = False, cached: int = 0,
+        gradients: bool = True,
     ) -> None:  # fmt: skip
-        self.batch, self.decodes, self.gradients = batch, decodes, gradients
+        self.batch, self.decodes, self.cached, self.gradients = batch, decodes, cached, gradients
         self.titles: Mapping[str, str] = {}
         """Titles of the component that runs; they come before those of `titles.py`."""
         self.follows_memory, self.element = element is not None, element or 4

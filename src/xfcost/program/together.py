@@ -25,7 +25,7 @@ def keep_rows(component: Component, places: Sequence[Place], residual: Joining |
         rows = rows_of(component, _joined(places), residual, decodes)
         of_places = zip(*(_apart(row, len(places)) for row in rows), strict=True)
         for place, found in zip(places, of_places, strict=True):
-            kept_rows.keep(found, component, place, residual, decodes)
+            kept_rows.keep(found, component, place, residual, decodes, 0)
     except DiffersError as error:
         for answer in (True, False):
             alike = [place for place, one in zip(places, error.answers, strict=True) if one == answer]

@@ -53,6 +53,7 @@ def run_text(systems: Sequence[Metadata]) -> str:
     attention = f"   {metadata.attention} attention" if any(one.attends for one in systems) else ""
     one = " (one step)" if metadata.mode in ("decode", "train") else ""
     mode = "" if metadata.mode == "forward" else f"   mode {metadata.mode}{one}"
+    mode += f", {metadata.cached_prefix:,} tokens cached" if metadata.cached_prefix else ""
     weights = {None if one.weight_format is None else one.weight_format.name for one in systems}
     caches = {one.cache_format for one in systems}
     known = {"weights": weights, "cache": caches}

@@ -204,6 +204,8 @@ class LabelledPart(NamedTuple):
     """Is it in a block, and not in a stem, stage entry or head?"""
     idle: bool = False
     """Does it belong to a stream that does not run?"""
+    cached: int = 0
+    """First tokens that it does not run on, because they are cached."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -301,6 +303,8 @@ class Architecture(msgspec.Struct, frozen=True):
     dtype_note: str | None = None
     """The same of the dtype only, for a system without attention."""
     mode: Mode = "forward"
+    cached_prefix: int = 0
+    """First tokens of the prompt that are cached, and not computed."""
     weight_format: WeightFormat | None = None
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
     cache_format: str | None = None
@@ -323,9 +327,11 @@ class Architecture(msgspec.Struct, frozen=True):
         for stream in self.streams:
             idle = self.mode == "decode" and stream is not self.streams[-1]
             for labelled in stream.labelled_parts():
-                yield labelled._replace(idle=True) if idle else labelled
+                yield (
+                    labelled._replace(idle=idle, cached=self.cached_prefix) if idle or self.cached_prefix else labelled
+                )
         if self.head:
-            yield LabelledPart(self.head, "head", "head")
+            yield LabelledPart(self.head, "head", "head", cached=self.cached_prefix)
 
     @property
     def logits(self) -> Logits | None:

@@ -79,6 +79,14 @@ def check_decoding(component: Component, place: Place, residual: Joining) -> Non
         raise ComponentError("residual", "--mode decode: a group norm averages over all tokens, later ones too")
 
 
+@Kept
+def check_continuing(component: Component, place: Place, residual: Joining) -> None:
+    """Raise ComponentError where a component or its residual can't run behind a cached prefix."""
+    component.check_continues(place)
+    if isinstance(residual, Residual) and (residual.form == "reversible" or residual.norm == "group_norm"):
+        raise ComponentError("residual", "--cached-prefix: such a residual runs on all tokens at once")
+
+
 def check_sum(path: YamlPath, part: Part, source: Source) -> None:
     """Raise SpecError where x + f(x) is of two widths, unless the component changes x first."""
     component, place = part.component, part.place

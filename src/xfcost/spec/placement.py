@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer, tag_of
-from xfcost.ledger.errors import ComponentError, SpecError, combined
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.ledger import beyond_positions
 from xfcost.program.residual import TwoStreams
-from xfcost.spec.architecture import Architecture, Block, BlockOrder, Part, Stage, Stream, labels, schedule, widens
+from xfcost.spec.architecture import (
+    PROMPTED,
+    Architecture,
+    Block,
+    BlockOrder,
+    Part,
+    Stage,
+    Stream,
+    labels,
+    schedule,
+    widens,
+)
 from xfcost.spec.checks import (
     check_block,
+    check_continuing,
     check_decoding,
     check_pooled,
     check_reading,
@@ -29,7 +41,7 @@ from xfcost.spec.checks import (
 from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import Source, YamlPath
-from xfcost.spec.run import Chosen, Run, cache_of, chosen_for, is_language_model, tensors_of, weights_of
+from xfcost.spec.run import Chosen, Run, cache_of, check_prefix, chosen_for, is_language_model, tensors_of, weights_of
 
 if TYPE_CHECKING:
     from xfcost.spec.load import Loaded
@@ -62,6 +74,8 @@ class ComponentPlacer:
             component.check(place)
             if self.run.mode == "decode" and path[0] != "encoder":
                 check_decoding(component, place, residual)
+            if self.run.cached_prefix and self.run.mode in PROMPTED:
+                check_continuing(component, place, residual)
         except ComponentError as error:
             raise self.source.error((*path, error.field), error.message) from None
         for name, shape in component.tables(place).items():
@@ -187,9 +201,10 @@ class Placement:
 
     def architecture(self) -> Architecture:
         spec, run = self.spec, self.run
-        streams = [
-            self._stream(path, stream, number) for number, (path, stream) in enumerate(streams_of(self.loaded, run))
-        ]
+        given = list(streams_of(self.loaded, run))
+        if run.cached_prefix and run.mode in PROMPTED and len(given) > 1:
+            raise self._no_prefix()
+        streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(given)]
         if self.components.errors:
             raise combined(self.components.errors)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
@@ -212,6 +227,7 @@ class Placement:
             batch=run.batch,
             **self.chosen._asdict(),
             mode=run.mode,
+            cached_prefix=self._cached(last),
             weight_format=weight_format,
             checkpoint=tensors_of(self.loaded.weights),
             positions=positions,
@@ -221,6 +237,26 @@ class Placement:
             settings=settings,
             own_size=own_size,
             as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED,
+        )
+
+    def _cached(self, stream: Stream) -> int:
+        """The tokens of the cached prefix in its run.
+
+        Raises:
+            UsageError: it is no part of a prompt.
+        """
+        run = self.run
+        if not run.cached_prefix or run.mode not in PROMPTED:
+            return 0
+        if not isinstance(stream.input, TokenInput):
+            raise self._no_prefix()
+        check_prefix(run.cached_prefix, stream.input.length)
+        return run.cached_prefix
+
+    def _no_prefix(self) -> UsageError:
+        return UsageError(
+            f"--cached-prefix {self.run.cached_prefix}: {self.spec.name} is no decoder of tokens alone, whose prompts "
+            "can begin alike; leave it out"
         )
 
     def _positions(self, stream: Stream) -> int | None:

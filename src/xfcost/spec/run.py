@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
 from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
@@ -42,6 +43,8 @@ class Run(NamedTuple):
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""
+    cached_prefix: int = 0
+    """First tokens of a prompt (`prefill`, `generate`) whose cache is there already; 0 of a whole prompt."""
     logits: Logits | None = None
     """The positions of a prompt (`prefill`, `generate`) whose logits are computed; None is the last."""
     plan: RunPlan | None = None
@@ -67,6 +70,19 @@ class Run(NamedTuple):
     """Why dtype and attention are what they are, where the caller gave none."""
     dtype_note: str | None = None
     """The same of the dtype only, for a system without attention."""
+
+
+def check_prefix(cached: int, tokens: int) -> None:
+    """Check that a prompt of so many `tokens` is longer than its cached prefix.
+
+    Raises:
+        UsageError: nothing is left to compute; the last token's logits give the next one.
+    """
+    if cached >= tokens:
+        raise UsageError(
+            f"--cached-prefix {cached}: expected fewer tokens than the prompt has, N = {tokens:,}; its last one is "
+            "always computed"
+        )
 
 
 def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFormat | None, tuple[str, ...]]:

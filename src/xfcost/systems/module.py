@@ -97,6 +97,11 @@ class ModuleSystem(System):
 
         Errors are those of the module's `ledger`; a DeviceError where memory runs out.
         """
+        if run.cached_prefix:
+            raise UsageError(
+                f"--cached-prefix {run.cached_prefix}: {self.name} is a torch module, which is counted over whole "
+                "prompts only; a spec and most published models take it"
+            )
         with memory_may_run_out(self.name, "running it"):
             if run.mode == "generate":
                 how.say(f"counting decode steps of {self.name} …")

@@ -13,6 +13,7 @@ import msgspec
 from xfcost import __version__
 from xfcost.comparing.fitted import closed_form
 from xfcost.counting.generation import generated
+from xfcost.counting.prefix import beside_whole, prefill_behind
 from xfcost.counting.recorded import RecordedCounts, filled, head_of, letters_at, with_fused_attention
 from xfcost.counting.system import AccountOptions, Grown, System
 from xfcost.importing.configs import config_text, weights_at
@@ -23,10 +24,11 @@ from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import TF32
 from xfcost.parts.serving.bounds import SizedRun
 from xfcost.parts.serving.parallel import heads_of_all
+from xfcost.spec.architecture import PROMPTED
 from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.hub import config_label
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
-from xfcost.spec.run import Run, cache_of, weights_of
+from xfcost.spec.run import Run, cache_of, check_prefix, weights_of
 from xfcost.spec.targets import ModuleTarget
 from xfcost.systems.devices import sized_on_devices
 
@@ -129,15 +131,15 @@ class PublishedSystem(System):
 
     def account(self, run: Run, how: AccountOptions) -> Ledger:
         """Its stored counts at the N of the run, with their closed form, on the devices of the run."""
-        tokens = self._tokens(run)
-        ledger = self._at(tokens)
+        tokens, cached = self._tokens(run), run.cached_prefix
+        ledger = self._behind(cached, tokens, "prefill", self.batch) if cached else self._at(tokens)
         last = tokens
         if self.mode == "generate":
             pieces = self.counts.modes["prefill"]
             lengths = {length for piece in pieces for length in piece.chunks.values()}
             ledger = generated(ledger, run.new_tokens, lambda size, mode: self.at(size, mode, self.batch), lengths)
             last += run.new_tokens - 1
-        elif how.orders is not False and self.has_tokens:
+        elif how.orders is not False and self.has_tokens and not cached:
             ledger = closed_form(tokens, ledger, self._at)
         of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
         metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
@@ -150,13 +152,27 @@ class PublishedSystem(System):
         if self.remakes_keys and (note := models()[self.key].step_note):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
         ledger = ledger.at_positions(last, positions_of_config(self._own_config) if self.has_tokens else None)
-        return sized_on_devices(ledger, run, self._sizes, self.weights)
+        ledger = sized_on_devices(ledger, run, self._sizes, self.weights)
+        if not cached:
+            return ledger
+        other = self.with_samples(self.batch)
+        other.mode = "prefill"
+        whole = run._replace(mode="prefill", new_tokens=1, cached_prefix=0)
+        return beside_whole(ledger, other.account(whole, how._replace(orders=False)))
+
+    def _behind(self, cached: int, tokens: int, mode: Mode, batch: int) -> Ledger:
+        """As `at`, of prefills with a cached prefix."""
+        if mode != "prefill":
+            return self.at(tokens, mode, batch)
+        check_prefix(cached, tokens)
+        return prefill_behind(cached, tokens, lambda size, mode: self.at(size, mode, batch))
 
     def _sizes(self, ledger: Ledger) -> SizedRun:
         """The run of its ledger at other N, modes and batches."""
         heads = partial(heads_of_all, ledger, self.counts.heads, self.name)
-        tokens = ledger.metadata.grid_tokens
-        return SizedRun(tokens, self.batch, self.at, positions=self.counts.positions, one_run_each=True, heads=heads)
+        tokens, cached = ledger.metadata.grid_tokens, ledger.metadata.cached_prefix
+        at = partial(self._behind, cached) if cached else self.at
+        return SizedRun(tokens, self.batch, at, positions=self.counts.positions, one_run_each=True, heads=heads)
 
     def at(self, tokens: int, mode: Mode, batch: int) -> Ledger:
         """The ledger of a run; errors are those of its counts."""
@@ -211,7 +227,9 @@ class PublishedSystem(System):
 
     def ledger(self, run: Run) -> Ledger:
         tokens = self._tokens(run)
-        ledger = self._at(tokens).stored_as(weights_of(run, self.weights)[0], cache_of(run, self.weights))
+        cached = run.cached_prefix if self.mode in PROMPTED else 0
+        ledger = self._behind(cached, tokens, "prefill", self.batch) if cached else self._at(tokens)
+        ledger = ledger.stored_as(weights_of(run, self.weights)[0], cache_of(run, self.weights))
         return ledger.at_positions(tokens, positions_of_config(self._own_config) if self.has_tokens else None)
 
     def input_key(self, run: Run) -> Hashable:

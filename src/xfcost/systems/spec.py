@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, curve_costs, keep_rows_of, with_rebuilt_note
+from xfcost.counting.prefix import beside_whole
 from xfcost.counting.system import AccountOptions, Grown, System, first_scores, without_steps
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.files import Say
@@ -155,7 +156,11 @@ class SpecSystem(System):
         elif how.predict is not None:
             ledger = self.ready(run, how, how.predict).ledger
         else:
-            ledger = self._counted(with_defaults(run, [self.loaded.spec]), how)[1]
+            run = with_defaults(run, [self.loaded.spec])
+            ledger = self._counted(run, how)[1]
+            if ledger.metadata.cached_prefix:
+                whole = run._replace(mode="prefill", new_tokens=1, cached_prefix=0)
+                ledger = beside_whole(ledger, self._counted(whole, how._replace(orders=False))[1])
         if how.probe:
             return self._probed(run, ledger, how.say)
         if not how.check or not how.mixing or run.mode in {"decode", "generate"}:

@@ -8,6 +8,7 @@ from typing import Final
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.model_flops import model_flops
 from xfcost.ledger.ran import ClosedForm
 from xfcost.parts.mixing.text import kinds_texts
 from xfcost.parts.prediction.text import prediction_texts
@@ -65,6 +66,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from included_texts(ledger)
     yield from step_answers(ledger)
     yield _totals(ledger)
+    yield from convention_texts(ledger)
     yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))
     memory = ledger.attention_memory()
@@ -84,6 +86,21 @@ def _totals(ledger: Ledger) -> TextLines:
         return line(params)  # its MACs and FLOPs are above
     macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
     return line(f"{params}   {macs} MACs   {flops} FLOPs{work}")
+
+
+# Where masks keep more than this share of the FLOPs, conventions are hardly apart.
+_APART: Final = 0.99
+
+
+def convention_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """How far the FLOPs of products are apart by convention, where masks leave out a visible part of them."""
+    found = model_flops(ledger)
+    if found.kept < _APART * found.dense:
+        words = f"{units.count(found.dense)} dense, {units.count(found.kept)} that masks keep "
+        words += f"({units.percent(found.kept, found.dense)})"
+        if found.by_params is not None:
+            words += f", {found.factor}·P·D {units.count(found.by_params)}"
+        yield line(words, head="FLOPs of products: ")
 
 
 # Other remainders that are listed; json has all.

@@ -305,7 +305,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         mbu=run.mbu,
         time=time,
         memory=need,
-        outputs=samples * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
+        outputs=samples * {"generate": run.new_tokens, "prefill": sizes.tokens - run.cached_prefix}.get(mode, 1),
         compute_bound_batch=closing,
         phases=phases,
         notes=tuple(notes),
@@ -392,7 +392,7 @@ def _offloaded(ledger: Ledger, run: Run, sizes: SizedRun, offload: Offload, *, l
         mbu=run.mbu,
         time=_whole_time(phases) if phases else bound(sizes.tokens, mode, ledger),
         memory=need,
-        outputs=batch * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
+        outputs=batch * {"generate": run.new_tokens, "prefill": sizes.tokens - run.cached_prefix}.get(mode, 1),
         phases=phases,
         offloaded=Offloaded(
             offload=offload,
@@ -625,11 +625,12 @@ def _compute(ledger: Ledger, on: DeviceGroup) -> dict[str, Any]:
 def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[PhaseBound]:
     """The prefill, which gives the first of m tokens, and the steps that give the others."""
     prompt = sizes.tokens
-    # the prefill's ledger has no cache: what it writes is read from that of a step
-    first, filled = _bound_at(sizes, prompt, "prefill", on), sizes.ledger(prompt, "decode", sizes.batch)
-    written = cache_bytes(filled)
-    if sizes.shares is not None:
-        written = sizes.shares.replicas * ceil(sizes.shares.cache_bytes(filled))
+    first, written = _bound_at(sizes, prompt, "prefill", on), 0
+    if sizes.ledger(prompt, "prefill", sizes.batch).cache is None:  # what it writes is read from that of a step
+        filled = sizes.ledger(prompt, "decode", sizes.batch)
+        written = cache_bytes(filled)
+        if sizes.shares is not None:
+            written = sizes.shares.replicas * ceil(sizes.shares.cache_bytes(filled))
     yield PhaseBound(name="prefill", time=msgspec.structs.replace(first, bytes=first.bytes + written))
     if new_tokens == 1:
         return

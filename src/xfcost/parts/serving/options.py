@@ -2,15 +2,16 @@
 
 # Annotations are evaluated here: the options are read out of them.
 from collections.abc import Mapping
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Final, TypedDict, get_args
 
 from xfcost.ledger import option_readers as read
-from xfcost.ledger.execution import MOST_DEVICES
+from xfcost.ledger.execution import MOST_DEVICES, Convention
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
 
 # The host of `--offload` where none is given: a desktop with two channels of DDR5.
 USUAL_HOST: Final = "ryzen-9950x"
+MOST_PREFIX: Final = 2**31
 _DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
 On = Annotated[
     str | None,
@@ -33,6 +34,14 @@ class DeviceOptions(TypedDict, total=False):
             "Model FLOPs utilisation: share of the peak reached, 40% or 35%:50%.",
             "SHARE",
             read.shares("of the peak", "0.4", "40%"),
+        ),
+    ]
+    flops: Annotated[
+        Convention | None,
+        choice(
+            "With --mode train: model FLOPs that the MFU counts: of all pairs (dense, the default), of those that "
+            "masks keep, or 6·P·D.",
+            get_args(Convention),
         ),
     ]
     mbu: Annotated[
@@ -132,6 +141,20 @@ class DeviceOptions(TypedDict, total=False):
             "With --peak or --sustained: number of devices that share the training run; --on h100-sxmx8 has its own.",
             "INT",
             read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
+        ),
+    ]
+
+
+class PrefixOption(TypedDict, total=False):
+    """Devices and plan."""
+
+    cached_prefix: Annotated[
+        Whole,
+        Option(
+            "In prefill and generate: first tokens of the prompt whose cache is there already (6k).",
+            "INT",
+            read.integer(MOST_PREFIX, "6k", what="how many first tokens of the prompt are cached,"),
+            python="The prefill computes the other tokens, which read the whole cache.",
         ),
     ]
 

@@ -251,7 +251,10 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole run; of a generation its phases together."""
     memory: MemoryNeed
     outputs: int
-    """What the run gives: samples of a forward, new tokens of a decode step or a generation, tokens of a prompt."""
+    """What the run gives: samples of a forward, new tokens of a decode step or a generation, tokens of a prompt.
+
+    Those of a cached prefix are not among them.
+    """
     compute_bound_batch: ComputeBoundBatch | None = None
     """Of a decode step."""
     phases: tuple[PhaseBound, ...] = ()

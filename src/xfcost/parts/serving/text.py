@@ -10,7 +10,7 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.least_work import by_chance, extreme_weight_bytes, weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
+from xfcost.ledger.modes import CacheBytes, CachedPrefix, DecodeStep, Generation, PassWork
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.quantization import CACHE_FORMATS
 from xfcost.ledger.roofs import Bound
@@ -25,6 +25,8 @@ def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
     """The header's lines of the cache, and of the total of a generation."""
     if ledger.generation is not None:
         yield generation_text(ledger.generation)
+    if ledger.prefix is not None:
+        yield prefix_text(ledger.prefix)
     if ledger.cache is not None:
         yield cache_text(ledger.cache, ledger.metadata)
         if (cross := ledger.cache.cross_attention_bytes) > 0:
@@ -145,6 +147,19 @@ def experts_texts(ledger: Ledger) -> Iterator[TextLines]:
 def intensity_number(intensity: float) -> str:
     """`0.50`, `151`: three digits, two of them behind the point where it is small."""
     return f"{intensity:.2f}" if intensity < 10 else f"{intensity:,.4g}"  # noqa: PLR2004 - two digits behind the point
+
+
+def prefix_text(prefix: CachedPrefix) -> TextLines:
+    """What the prefill behind a cached prefix costs, and what it would be without one."""
+    new, more = prefix.prompt - prefix.tokens, _times_more(prefix.prefill.flops, prefix.without.flops)
+    words = f"{prefix.tokens:,} of {prefix.prompt:,} tokens; the prefill of the other {new:,} takes "
+    words += f"{units.count(prefix.prefill.flops)}FLOPs{_bounded(prefix.prefill_seconds)}; without it "
+    words += f"{units.count(prefix.without.flops)}FLOPs ({more}){_bounded(prefix.without_seconds)}"
+    return line(words, head="cached prefix: ")
+
+
+def _bounded(seconds: float | None) -> str:
+    return "" if seconds is None else f", {units.seconds(seconds)} at least"
 
 
 def generation_text(generation: Generation) -> TextLines:
@@ -462,7 +477,8 @@ def _closing(found: ComputeBoundBatch, cache: str, expected: str) -> str:
 def _assumed(found: OnDevices, ledger: Ledger) -> str:
     """The FLOPs and bytes that the bound and the estimate divide, and what they leave out."""
     mode, name = ledger.metadata.mode, cache_name(ledger.cache)
-    cache = {"decode": f" and {name} once", "prefill": f" once, {name} written", "generate": f" and {name}"}
+    filled = "read and written" if ledger.metadata.cached_prefix else "written"
+    cache = {"decode": f" and {name} once", "prefill": f" once, {name} {filled}", "generate": f" and {name}"}
     cache = cache if ledger.cache is not None else {}
     device, dtype = found.on.device, found.dtype
     measured = "" if device.calibrated is None else ", as calibrated"

@@ -36,6 +36,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
 from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.model_flops import model_flops, model_macs, recomputed_macs
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR
 from xfcost.parts.serving.parallel import check_replicas, check_stages, heads_of
@@ -135,19 +136,6 @@ def loss_logits_bytes(architecture: Architecture) -> int:
     if architecture.head is None or architecture.logits is None or not isinstance(stream.input, TokenInput):
         return 0
     return LOGIT_BYTES * int(stream.grid.total) * architecture.batch * int(stream.input.vocabulary)
-
-
-def recomputed_macs(row: Operation) -> int:
-    """MACs of all blocks of `row` that its backward pass recomputes by itself, without checkpointing."""
-    return recomputed_scores(row) + (row.macs * row.times if row.recomputed else 0)
-
-
-def recomputed_scores(row: Operation) -> int:
-    """Those of a fused attention core, which computes its scores again."""
-    if not row.fused or row.backward_macs is None:
-        return 0
-    products = row.macs * (3 if row.recomputed else 2)
-    return max(0, (row.times_over("backward_macs") or 0) - products * row.times)
 
 
 def all_recomputed_macs(ledger: Ledger, checkpoint: Checkpoint) -> Callable[[Operation], int]:
@@ -401,24 +389,23 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
         step_sequences=sequences,
         step_tokens=sequences * sample,
         memory=device_memory(ledger, architecture, step, mesh, micro_batches),
-        step_flops=passes * 2 * sum(map(_model_macs, ledger.rows)),
+        step_flops=passes * 2 * sum(map(model_macs, ledger.rows)),
         recomputed_flops=passes * 2 * sum(map(again, ledger.rows)),
-        least_step_flops=passes * 2 * least_of(ledger, _model_macs),
+        least_step_flops=passes * 2 * least_of(ledger, model_macs),
         least_recomputed_flops=passes * 2 * least_of(ledger, again),
+        convention=plan.flops,
+        estimate_step_flops=passes * (model_flops(ledger).by_params or 0),
         bytes_per_parameter=per_parameter,
         tokens=tokens,
         steps=None if tokens is None else ceil_div(tokens, sequences * sample),
         peak=mesh.on.device.peak(ledger.metadata.dtype),
     )
+    if plan.flops == "6nd" and not made.estimate_step_flops:
+        raise UsageError("--flops 6nd: of this module's step no number of tokens is known; expected dense or kept")
     made = msgspec.structs.replace(made, at=tuple(_at(made, mfu) for mfu in mesh.mfus or IN_PRINT))
     remedies = _remedies(made, ledger, architecture, step)
     made = msgspec.structs.replace(made, remedies=remedies, evidence=training_evidence(ledger, made))
     return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, plan=made))
-
-
-def _model_macs(row: Operation) -> int:
-    """MACs of its forward and backward pass, of all blocks, recomputing nothing."""
-    return row.macs * row.times + (row.times_over("backward_macs") or 0) - recomputed_macs(row)
 
 
 def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
@@ -427,17 +414,19 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
     Raises:
         UsageError: with recomputation the devices would compute above their peak, even if they skip masked scores.
     """
-    hfu = mfu * (1 + plan.recomputation)
+    model = plan.model_flops
+    hfu = mfu * (plan.pass_flops / model) * (1 + plan.recomputation)
     computed = mfu * plan.least_computed
     if computed > 1 and plan.mesh.mfus:
         most = floor(1000 / plan.least_computed) / 1000
-        masks = " even if masked scores are skipped" if plan.least_step_flops < plan.step_flops else ""
+        skipped = plan.convention != "kept" and plan.least_step_flops < plan.step_flops
+        masks = " even if masked scores are skipped" if skipped else ""
         raise UsageError(
             f"--mfu {mfu:.4g}: with what is recomputed (+{plan.recomputation:.1%} FLOPs) the devices would compute at "
             f"{computed:.1%} of their peak{masks}; expected at most {most:.1%}"
         )
     devices = plan.mesh.on.count
-    seconds = None if plan.no_time is not None else plan.step_flops / (mfu * plan.peak * devices)
+    seconds = None if plan.no_time is not None else model / (mfu * plan.peak * devices)
     days = None if plan.steps is None or seconds is None else plan.steps * seconds / DAY
     price = plan.mesh.on.device.price_per_hour
     return AtUtilisation(
@@ -448,7 +437,7 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
         device_days=None if days is None else days * devices,
         recomputation_days=None if days is None else days * plan.recomputation / (1 + plan.recomputation),
         cost=None if days is None or price is None else days * devices * (DAY / HOUR) * price,
-        in_print=None if plan.mesh.mfus else IN_PRINT[mfu],
+        in_print=None if plan.mesh.mfus or plan.convention != "dense" else IN_PRINT[mfu],
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.execution import Checkpoint
+from xfcost.ledger.execution import Checkpoint, Convention
 from xfcost.ledger.units import DAY, Count
 from xfcost.parts.serving.evidence import Evidence
 from xfcost.parts.serving.result import why_no_time
@@ -138,6 +138,10 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `step_flops` that no implementation avoids: of attention with a mask only pairs that it keeps."""
     least_recomputed_flops: int
     """The part of `recomputed_flops` on those pairs."""
+    convention: Convention = "dense"
+    """Which FLOPs the utilisation counts."""
+    estimate_step_flops: int = 0
+    """6·P·D of a step on all devices; 0 where its tokens are not known."""
     bytes_per_parameter: float | None
     """Of one replica, before ZeRO: 16 with Adam and 16-bit gradients, 18 with float32 ones."""
     tokens: int | None = None
@@ -151,14 +155,31 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Published runs like it, of the bound of one step; None where it does not fit."""
 
     @property
+    def model_flops(self) -> int:
+        """Model FLOPs of a step by the convention of its utilisation."""
+        by = {"dense": self.step_flops, "kept": self.least_step_flops, "6nd": self.estimate_step_flops}
+        return by[self.convention]
+
+    @property
+    def pass_flops(self) -> int:
+        """FLOPs of the products of a step's forward and backward pass, of the pairs that the convention counts."""
+        return self.least_step_flops if self.convention == "kept" else self.step_flops
+
+    @property
     def recomputation(self) -> float:
-        """FLOPs that are recomputed, as a share of the model's: HFU/MFU - 1."""
-        return self.recomputed_flops / self.step_flops
+        """FLOPs that are recomputed, as a share of those of the two passes; HFU/MFU - 1, but by 6·P·D."""
+        again = self.least_recomputed_flops if self.convention == "kept" else self.recomputed_flops
+        return again / self.pass_flops
 
     @property
     def run_flops(self) -> int | None:
-        """Model FLOPs of the whole run."""
+        """FLOPs of the whole run, of all pairs, without recomputation."""
         return None if self.steps is None else self.steps * self.step_flops
+
+    @property
+    def counted_flops(self) -> int:
+        """Model FLOPs of the whole run, or of a step, by the convention of its utilisation."""
+        return self.model_flops * (1 if self.steps is None else self.steps)
 
     @property
     def given_days(self) -> float | None:
@@ -168,7 +189,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def least_computed(self) -> float:
         """FLOPs that the devices compute where masked scores are skipped, recomputation included, per model FLOP."""
-        return (self.least_step_flops + self.least_recomputed_flops) / self.step_flops
+        return (self.least_step_flops + self.least_recomputed_flops) / self.model_flops
 
     @property
     def least_run_flops(self) -> int | None:
@@ -236,6 +257,8 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
             "no_time": self.no_time,
             **{name: getattr(self, name) for name in (*work, *bound)},
             "evidence": self.evidence and self.evidence.to_object(),
+            "mfu_convention": self.convention,
+            "model_flops": self.model_flops,
             "at": msgspec.to_builtins(self.at),
         }
 
@@ -253,6 +276,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     mfu: float | None = None
     """Model FLOPs utilisation, the share of the peak (Chowdhery et al. 2022, §4.1), with `--mfu`."""
     devices: int = 1
+    flops: Convention = "dense"
+    """Which FLOPs an MFU or a rate counts, with `--flops`."""
     mesh: Mesh | None = None
     """The devices of `--on`, and how they share the model."""
 
@@ -333,6 +358,10 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of a step: the last one is filled."""
     flops: int
     """Steps × model FLOPs of a step."""
+    kept_flops: int = 0
+    """The part of `flops` without recomputation in pairs of queries and keys that masks keep."""
+    convention: Convention = "dense"
+    """Which FLOPs the rate counts."""
     estimate: int
     """6·P·D (Kaplan et al. 2020, §2.1); P are the active parameters: of experts, those that a token is routed to."""
     without_params_flops: int
@@ -388,9 +417,15 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
         return {cause: flops / self.filled_estimate for cause, flops in causes.items()}
 
     @property
+    def model_flops(self) -> int:
+        """The FLOPs that the rate counts: nothing that is recomputed."""
+        by = {"dense": self.flops - self.recomputed_flops, "kept": self.kept_flops, "6nd": self.filled_estimate}
+        return by[self.convention]
+
+    @property
     def seconds(self) -> float | None:
-        """Seconds on all devices at that rate, which counts model FLOPs and nothing that is recomputed."""
-        return None if self.rate is None else (self.flops - self.recomputed_flops) / (self.rate * self.devices)
+        """Seconds on all devices at that rate."""
+        return None if self.rate is None else self.model_flops / (self.rate * self.devices)
 
     @property
     def days(self) -> float | None:

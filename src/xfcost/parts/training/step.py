@@ -18,8 +18,9 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.optimizers import OPTIMIZERS, STATE_BYTES
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.model_flops import model_flops, recomputed_macs
 from xfcost.ledger.operation import Operation
-from xfcost.parts.training.plan import check_mesh, loss_logits_bytes, recomputed_macs, step_batch
+from xfcost.parts.training.plan import check_mesh, loss_logits_bytes, step_batch
 from xfcost.parts.training.result import BesideEstimate, RunPlan, Training, TrainingStep, WholeRun
 from xfcost.program.residual import component_rows
 from xfcost.spec.architecture import Architecture, Stream
@@ -206,6 +207,8 @@ def _run(ledger: Ledger, plan: RunPlan, tokens: int, batch_tokens: int, passes: 
         steps=steps,
         step_tokens=batch_tokens * passes,
         flops=flops,
+        kept_flops=passes * steps * model_flops(ledger).kept,
+        convention=plan.flops,
         estimate=6 * (ledger.total("active_params") or 0) * tokens,
         without_params_flops=without,
         with_params_flops=flops - without,

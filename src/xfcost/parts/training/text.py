@@ -8,9 +8,10 @@ from typing import Final
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.model_flops import recomputed_scores
 from xfcost.parts.serving.evidence import Evidence
 from xfcost.parts.serving.text import evidence_text, seconds_range, value_range
-from xfcost.parts.training.plan import SHARED_OUT, recomputed_scores
+from xfcost.parts.training.plan import SHARED_OUT
 from xfcost.parts.training.result import AtUtilisation, TrainingPlan, TrainingStep, WholeRun
 from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line, numbers
 
@@ -32,6 +33,8 @@ _CAUSES: Final = {
     "recomputed": "recomputation",
 }
 _SHOWN: Final = 0.0005
+# What the model FLOPs of a convention are.
+_COUNTED: Final = {"dense": "all pairs", "kept": "pairs that masks keep", "6nd": "6·P·D"}
 # A run with so many times fewer tokens than parameters may be a typing error.
 _FEW: Final = 10_000
 # Fewer tokens than these may lack their unit.
@@ -105,6 +108,8 @@ def _run_answers(run: WholeRun) -> Iterator[TextLines]:
     if run.days is not None and run.device_days is not None:
         shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
         model = " of model FLOPs, without recomputation," if run.recomputed_flops else ""
+        if run.convention != "dense":
+            model = f" of {scientific(run.model_flops)} FLOPs, {_COUNTED[run.convention]},"
         days, advice = f", {days_text(run.days)}{shared}{model} on {speed_text(run)}", ""
     text = f"{scientific(run.flops)} FLOPs{again} in {units.number_of(run.steps, 'step')}{days}"
     yield TextLines([text], head=f"{units.count(run.tokens)} tokens: ", advice=advice)
@@ -134,6 +139,7 @@ def run_texts(ledger: Ledger) -> Iterator[TextLines]:
         if planned is not None:
             shares = " to ".join(units.percent(one, 1) for one in planned.mesh.mfus)
             speed = f" on {planned.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
+            speed += f" ({_COUNTED[planned.convention]})" if planned.convention != "dense" else ""
         yield line(f"run: {units.count(run.tokens)} tokens{speed}", "dim")
 
 
@@ -300,9 +306,11 @@ def _how_long(plan: TrainingPlan) -> str:
 
 
 def _of_flops(plan: TrainingPlan) -> str:
-    """The model FLOPs of which the utilisation is a share: those of all pairs, and nothing that is recomputed."""
-    pairs = ", all pairs" if plan.least_step_flops < plan.step_flops else ""
-    return f" of {scientific(plan.step_flops if plan.run_flops is None else plan.run_flops)} model FLOPs{pairs}"
+    """The model FLOPs of which the utilisation is a share: those by its convention, and nothing that is recomputed."""
+    pairs = f", {_COUNTED['dense']}" if plan.least_step_flops < plan.step_flops else ""
+    if plan.convention != "dense":
+        pairs = f", {_COUNTED[plan.convention]}"
+    return f" of {scientific(plan.counted_flops)} model FLOPs{pairs}"
 
 
 def _time(plan: TrainingPlan, one: AtUtilisation) -> str:
@@ -445,7 +453,7 @@ def _times_table(plan: TrainingPlan) -> DataTable:
     run = plan.steps is not None
     heads = ["HFU", "a step", *(("days", "device-days") if run else ())]
     heads += ["cost"] if any(one.cost is not None for one in plan.at) else []
-    printed = not plan.mesh.mfus
+    printed = any(one.in_print for one in plan.at)
     rows = []
     for one in plan.at:
         days = [days_text(one.days or 0, ""), days_text(one.device_days or 0, "")] if run else []

@@ -110,7 +110,7 @@ def page_content(
 
 def _diagram(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run) -> Diagram:
     """The blocks of a forward pass."""
-    forward = run._replace(mode="forward", plan=None, logits=None, new_tokens=1)
+    forward = run._replace(mode="forward", plan=None, logits=None, new_tokens=1, cached_prefix=0)
     return diagram(
         [
             ledger if one.loaded is None else place(one.loaded, forward)
