@@ -16,7 +16,6 @@ import pytest
 
 import xfcost.cli
 from xfcost.ledger.process_end import refuse_sudden_ends
-from xfcost.report import messages
 
 
 def run(
@@ -30,7 +29,6 @@ def run(
         tempfile.TemporaryFile("w+", encoding=encoding, errors="backslashreplace") as stderr,
         mock.patch.dict(os.environ, environment, clear=True),
         mock.patch.multiple(sys, argv=["xfcost", *words], stdout=stdout, stderr=stderr),
-        mock.patch.object(messages, "_QUIET", []),  # `-q` is of one command
         ends_refused(),
         warnings.catch_warnings(),
         pytest.MonkeyPatch.context() as patch,
