@@ -800,3 +800,27 @@ def test_a_folder_without_tensors_has_the_bytes_of_its_config(tmp_path):
     alone, config = decoded(folder), decoded(folder / "config.json")
     assert alone.held_bytes == config.held_bytes > 0
     assert alone.metadata.checkpoint is None
+
+
+def test_more_tensors_than_parameters_belong_to_no_operation(tmp_path):
+    """100·100 elements of 2 bytes under a name that nothing has: no row reads them."""
+    whole = decoded(folder_of(tmp_path / "whole", llama_shapes(plain)))
+    more = decoded(folder_of(tmp_path / "more", llama_shapes(plain) | {"foo.bar": ("BF16", (100, 100))}))
+    assert more.held_bytes == whole.held_bytes
+    assert more.step.weight_bytes == whole.step.weight_bytes
+    assert sum(more.joined_weights.others.values()) == 2 * 100 * 100
+
+
+def test_a_table_that_only_its_sharers_read_is_read(tmp_path):
+    """BART stores its table as `model.shared`: a step's head reads all of it, in the bytes of the checkpoint."""
+    config = transformers.BartConfig(
+        vocab_size=1000, d_model=64, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128, max_position_embeddings=128,
+    )  # fmt: skip
+    transformers.BartForConditionalGeneration(config).save_pretrained(tmp_path)
+    ledger = decoded(tmp_path, N=32)
+    head = next(row for row in ledger.rows if row.path.startswith("lm_head."))
+    assert ledger.storage.read_bytes(head, 1000 * 64) == 4 * 1000 * 64
+    reasons = ledger.joined_weights.others
+    unread = (row for row in ledger.rows if row.operation == "parameters" and row.component != "model.shared")
+    assert reasons["not read in this pass"] == 4 * sum(row.times * row.params for row in unread) > 0

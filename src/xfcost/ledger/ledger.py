@@ -257,7 +257,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return found
         own = self.joined_weights if weights.tensors is self.metadata.checkpoint else None
         held = (own or joined(self.rows, weights.tensors, weights.fused)).held
-        tables = (Fraction(held[row.path], row.params) for row in self.rows if row.vocabulary and row.params)
+        shared = {row.shared for row in self.rows}
+        own_tables = (
+            row for row in self.rows if row.params and (row.vocabulary or f"{row.component}.weight" in shared)
+        )
+        tables = (Fraction(held[row.path], row.params) for row in own_tables)
         return found._replace(held=held, table=next(tables, None))
 
     @cached_property

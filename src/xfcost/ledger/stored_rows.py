@@ -130,6 +130,7 @@ class _Join:
     def __init__(self, rows: Sequence[Operation], stored: StoredWeights, fused: str | None) -> None:
         self.rows, self.stored = [row for row in rows if row.params], stored
         self.scores = any(row.macs and (row.vocabulary or row.shared is not None) for row in rows)
+        self.shared = {row.shared for row in rows}
         self.held: dict[str, int] = dict.fromkeys((row.path for row in self.rows), 0)
         self.others: dict[str, int] = defaultdict(int)
         self.unnamed: list[str] = []
@@ -172,6 +173,8 @@ class _Join:
         reasons = {module.reason for module in self.modules.values() if module.reason is not None}
         for row in self.rows:
             if row.ran is not None or not self.of_class or row.weights_read is None or row.weights_read.elements:
+                continue
+            if f"{row.component}.weight" in self.shared:  # other operations read it
                 continue
             words = row.component.split(".")
             why = next((one.words for one in reasons if not one.parts.isdisjoint(words)), _UNREAD)
@@ -300,10 +303,18 @@ class _Join:
             self.others[_NO_NAME] += nbytes
             self.unnamed += [one.tensor for one in rest.values()]
             return
+        known, counted = [one.params for one in rest.values()], sum(left.values())
+        if None not in known and (stored := sum(one or 0 for one in known)) != counted:
+            self.differences.append((where, stored, counted))
+            if stored > counted and not self._same_in_all():
+                self.others[_NO_NAME] += nbytes - nbytes * counted // stored
+                nbytes = nbytes * counted // stored
         self._share(nbytes, left)
-        known = [one.params for one in rest.values()]
-        if None not in known and (stored := sum(one or 0 for one in known)) != sum(left.values()):
-            self.differences.append((where, stored, sum(left.values())))
+
+    def _same_in_all(self) -> bool:
+        """Are as many parameters stored as counted? Then what a layer has too many of is missing in another one."""
+        known = [one.params or 0 for one in self.modules.values()]
+        return sum(known) == sum(row.times * row.params for row in self.rows)
 
     def _share(self, nbytes: int, parts: Mapping[str, int]) -> None:
         """Divide bytes by `parts`, to whole bytes whose sum is theirs."""
