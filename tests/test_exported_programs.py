@@ -478,3 +478,8 @@ def test_lengths_of_the_example_stand_where_none_are_given(program):
     inputs = exported_module(program).xfcost_inputs
     assert (inputs.letters, inputs.lengths(Lengths())) == ({"N"}, Lengths(10))
     assert inputs.note == "open in the program: the batch (x, axis 0), N (x, axis 1: 10 in its example)"
+
+
+def test_a_program_for_one_length_is_counted_at_no_other(tmp_path):
+    torch.export.save(torch.export.export(torch.nn.Linear(4, 4), (torch.zeros(1, 10, 4),)), tmp_path / "it.pt2")
+    assert "--N 20: the program was exported for one length" in error_of("analyze", tmp_path / "it.pt2", "--N", "20")

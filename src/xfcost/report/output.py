@@ -33,7 +33,7 @@ def ending_of(path: Path, known: Collection[str], otherwise: str = "") -> str:
     return ending
 
 
-def check_target(path: Path | None, *, force: bool) -> None:
+def check_target(path: Path | None, *, force: bool, option: str = "-o") -> None:
     """Refuse a target that can't be written, before any work is done.
 
     Raises:
@@ -43,9 +43,9 @@ def check_target(path: Path | None, *, force: bool) -> None:
         return
     try:
         if wrong := _why_not(path, force=force):
-            raise OutputError(f"-o {shown(path, 200)}: {wrong}")
+            raise OutputError(f"{option} {shown(path, 200)}: {wrong}".lstrip())
     except OSError as error:  # a name that the system can't even look up
-        raise OutputError(f"-o {shown(path, 200)}: can't be written: {error.strerror or error}") from None
+        raise OutputError(f"{option} {shown(path, 200)}: can't be written: {error.strerror or error}") from None
 
 
 def _why_not(path: Path, *, force: bool) -> str:

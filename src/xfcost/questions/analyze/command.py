@@ -78,7 +78,7 @@ def run(
         raise UsageError("--sort and --top: json always has every row, in the order of the model; use another format")
     if trace_file is not None and given["device"] is None:
         raise UsageError("--trace-file: a timeline is of a run that is timed; add --device cpu, or cuda")
-    check_target(trace_file, force=target.force)
+    check_target(trace_file, force=target.force, option="--trace-file")
     if "," in given["batch"]:
         if view is not None or order is not None:
             raise UsageError(f"--batch {given['batch']}: rows are listed for one batch, without --by, --sort and --top")

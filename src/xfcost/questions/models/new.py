@@ -35,7 +35,7 @@ def run(
 
     if file.suffix.lower() not in ENDINGS:
         raise UsageError(f"{shown(file, 200)}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}")
-    check_target(file, force=given["force"])
+    check_target(file, force=given["force"], option="")
     if like in models():
         raise UsageError(
             f"--like {printable(like)}: expected a preset (`xfcost list`); `xfcost import` converts a config.json"

@@ -143,6 +143,8 @@ class ExportedInputs:
         """
         if "B" not in self._letters and samples not in (None, 1):
             raise OwnError(f"--batch {samples}: the program was exported for one batch; export it with an open one")
+        if "N" not in self._letters and lengths.tokens is not None:
+            raise OwnError(f"--N {lengths.tokens}: the program was exported for one length; export it with an open one")
         own = self.lengths(lengths)
         given: dict[OpenLetter, int | None] = {"B": samples or 1, "N": own.tokens}
         if own.size is not None:
