@@ -267,11 +267,14 @@ def through(points: Points, root: int = 1, checks: int = CHECKS) -> Polynomial |
 
     With `root` 2 it is one in √N, and every N is a square.
     """
+    if len(points) <= checks:
+        return None
+    first = points[0][1]
+    if all(number == first for _, number in points):  # most costs of most rows
+        return Polynomial({power_of("N", 0): first} if first else {})
     sizes = [Fraction(size if root == 1 else isqrt(size)) for size, _ in points]
     differences = [Fraction(number) for _, number in points]
-    if len(set(differences)) == 1:  # most costs of most rows, at once
-        differences[1:] = [Fraction(0)] * (len(points) - 1)
-    for step in range(1, len(points) if any(differences[1:]) else 0):  # Newton's divided differences
+    for step in range(1, len(points)):  # Newton's divided differences
         for place in range(len(points) - 1, step - 1, -1):
             rise = differences[place] - differences[place - 1]
             differences[place] = rise / (sizes[place] - sizes[place - step])
