@@ -254,7 +254,8 @@ OF_ROUTERS = {"params_bytes", "gradients_bytes", "master_bytes"}
 # Config -> options, and fields of a run in which transformers runs something else than the importer's spec.
 PLANNED = {
     "gpt2": ({}, set()), "llama-3.2-1b": ({}, set()), "mistral-7b-v0.1": ({}, set()), "mixtral-8x7b": ({}, set()),
-    "deepseek-v2-lite": ({}, OF_ROUTERS), "t5-small": ({}, {"least_step_flops", "least_recomputed_flops"}),
+    "deepseek-v2-lite": ({}, OF_ROUTERS),
+    "t5-small": ({}, {"least_step_flops", "least_recomputed_flops", "kept_flops", "evidence"}),
 }  # fmt: skip
 QUICK = ("llama-3.2-1b",)
 

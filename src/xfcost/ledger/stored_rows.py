@@ -88,13 +88,13 @@ class _Rows:
 
     def __init__(self, rows: Sequence[Operation]) -> None:
         self.rows = rows
-        self._key = tuple((row.path, row.times, row.params, bool(row.macs)) for row in rows)
+        self.key = tuple((row.path, row.times, row.params, bool(row.macs)) for row in rows)
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Rows) and self._key == other._key
+        return isinstance(other, _Rows) and self.key == other.key
 
 
 @lru_cache(16)
