@@ -108,7 +108,7 @@ SMOKE: Final = (
     Command("analyze mamba2-130m --N 64", _AGREES),
     Command("analyze llama3-8b --mode decode --N 256", _AGREES),
     Command("analyze vit --mode train", _AGREES),
-    Command("analyze vit --probe", "the running model agrees, in all 18 operations that could be probed"),
+    Command("analyze vit --probe", "the running model agrees in all 18 operations that could be probed"),
     Command("compare vit swin --trace", "agree"),
     Command("measure vit --N 16 --save runs.csv", f"{_VIT_16 / 1e6:.1f} M"),
     Command("reach swin", "every token depends on every other after block 7 of 12"),
