@@ -19,6 +19,14 @@ def test_a_line_is_the_run_of_its_batch():
     assert [row["fits"] for row in rows] == ["True", "True", "False"]
 
 
+def test_the_memory_of_a_line_is_that_which_decides_whether_it_fits():
+    blocks = {"mode": "decode", "on": "h100-sxm", "N": 4001, "cache_blocks": 16}
+    for row in csv_of(*DECODE[:-3], "--N", "4001", "--cache-blocks", "16", "--batch", "1,8"):
+        memory = xfcost.analyze("llama3-8b", **blocks, batch=int(row["batch"])).on.memory
+        # 4,001 tokens take 251 blocks of 16, 4,016 tokens; 131,072 bytes each (32 layers × 2 × 8 heads × 128 × 2 B)
+        assert int(row["needed_bytes"]) == memory.needed + int(row["batch"]) * 15 * 131_072
+
+
 def test_the_header_names_all_batches_and_a_run_that_does_not_fit_has_no_rate():
     text = stdout_of(*DECODE, "1,8,512", COLUMNS="120")
     assert "batch 1, 8, 512   bfloat16" in text

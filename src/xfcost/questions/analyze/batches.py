@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.ledger import units
+from xfcost.comparing.quantities import figure_text
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.read_numbers import whole
 from xfcost.parts.serving.result import output_word
-from xfcost.parts.serving.text import included_texts, intensity_number
+from xfcost.parts.serving.text import included_texts
 from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, notes
 from xfcost.report.input_description import default_notes
@@ -29,7 +29,8 @@ class _Column(NamedTuple):
     """In CSV."""
     of: Callable[[Ledger], Any]
     """Its raw value; None where the run has none."""
-    text: Callable[[Any], str]
+    text: Callable[[Any], str] | None = None
+    """How it is written; None: as the quantity of its key."""
 
 
 def _on(of: Callable[[Any], Any]) -> Callable[[Ledger], Any]:
@@ -51,20 +52,20 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
     cache: Callable[[Ledger], Any] = lambda ledger: None if ledger.cache is None else ledger.cache.bytes  # noqa: E731
     fits: Callable[[Ledger], Any] = _on(lambda on: on.memory.fits)
     every = (
-        _Column("MACs", "macs", lambda ledger: ledger.total("macs"), units.count),
-        _Column("FLOPs", "flops", lambda ledger: ledger.total("flops"), units.count),
-        _Column("attention", "attention_peak_bytes", lambda one: one.attention_memory()["peak"] or None, units.size),
-        _Column("cache", "cache_bytes", cache, units.size),
-        _Column("FLOP/byte", "intensity", lambda one: one.step and one.step.intensity, intensity_number),
-        _Column("saved", "kept_bytes", _step("kept_bytes"), units.size),
-        _Column("step memory", "step_bytes", _step("total_bytes"), units.size),
-        _Column("memory", "needed_bytes", _on(lambda on: on.memory.needed), units.size),
+        _Column("MACs", "macs", lambda ledger: ledger.total("macs")),
+        _Column("FLOPs", "flops", lambda ledger: ledger.total("flops")),
+        _Column("attention", "attention_peak_bytes", lambda one: one.attention_memory()["peak"] or None),
+        _Column("cache", "cache_bytes", cache),
+        _Column("FLOP/byte", "intensity", lambda one: one.step and one.step.intensity),
+        _Column("saved", "kept_bytes", _step("kept_bytes")),
+        _Column("step memory", "step_bytes", _step("total_bytes")),
+        _Column("memory", "needed_bytes", _on(lambda on: on.memory.reserved)),
         _Column("fits", "fits", fits, lambda fits: "yes" if fits else "no"),
-        _Column("lower bound", "least_seconds", _time(lambda on: on.seconds), units.seconds),
+        _Column("lower bound", "least_seconds", _time(lambda on: on.seconds)),
         _Column("bound by", "bound", _on(lambda on: on.time.bound), lambda bound: bound.removesuffix("-bound")),
-        _Column("estimate", "estimated_seconds", _time(lambda on: on.estimate), units.seconds),
-        _Column(f"{outputs}/s", "most_outputs_per_second", _time(lambda on: on.outputs / on.seconds), units.count),
-        _Column("time", "seconds", lambda ledger: ledger.timing and ledger.timing.seconds, units.seconds),
+        _Column("estimate", "estimated_seconds", _time(lambda on: on.estimate)),
+        _Column(f"{outputs}/s", "most_outputs_per_second", _time(lambda on: on.outputs / on.seconds)),
+        _Column("time", "seconds", lambda ledger: ledger.timing and ledger.timing.seconds),
     )
     known = (column for column in every if any(column.of(ledger) is not None for ledger in ledgers))
     yield from (column for column in known if ledgers[0].on is None or column.key not in _OF_COUNTS)
@@ -94,13 +95,17 @@ def document(ledgers: Sequence[Ledger], *, verbose: bool = False) -> Document:
     )
 
 
+def _text(column: _Column, value: Any) -> str:
+    return figure_text(column.key, value) if value is None or column.text is None else column.text(value)
+
+
 def _parts(ledgers: Sequence[Ledger], *, verbose: bool) -> Iterator[Part]:
     columns, first = list(_columns(ledgers)), ledgers[0]
     heads = [TableColumn(one.head, right=one.key not in ("fits", "bound")) for one in columns]
     rows = [
         [
             f"{ledger.metadata.batch:,}",
-            *(units.DASH if (value := column.of(ledger)) is None else column.text(value) for column in columns),
+            *(_text(column, column.of(ledger)) for column in columns),
         ]
         for ledger in ledgers
     ]
