@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from math import prod
 from typing import IO, Any, Final, NamedTuple
 
-from xfcost.importing.checkpoints import BadHeaderError, Checkpoint, StoredTensor, check_covered, header_of
+from xfcost.importing.checkpoints import BadHeaderError, Checkpoint, StoredTensor, check_covered, header_of, stamp
 from xfcost.ledger.errors import UsageError, nearest, printable
 
 Metadata = Mapping[str, Any]
@@ -222,16 +222,8 @@ def parts_of(path: str) -> list[str]:
 def _whole(path: str) -> tuple[GgufHeader, int]:
     """The header of a checkpoint with the tensors of all its parts, and how many there are."""
     paths = parts_of(path)
-    state = tuple((one, _stamp(one)) for one in paths)
+    state = tuple((one, stamp(one)) for one in paths)
     return _known(state), len(paths)
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
 
 
 @lru_cache(4)
@@ -466,7 +458,7 @@ def gguf_config(path: str) -> dict[str, Any]:
     Raises:
         UsageError: the file is bad, or its architecture is not known.
     """
-    return _config(path, _stamp(parts_of(path)[0]))
+    return _config(path, stamp(parts_of(path)[0]))
 
 
 # ── names of tensors ──

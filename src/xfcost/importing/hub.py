@@ -20,7 +20,7 @@ import msgspec
 from xfcost.importing.checkpoints import StoredTensor
 from xfcost.ledger.calibration import folder
 from xfcost.ledger.errors import NotFetchedError, UsageError, printable, shown
-from xfcost.ledger.files import Say
+from xfcost.ledger.files import Say, write_whole
 from xfcost.spec.hub import HubName
 from xfcost.spec.project import TABLE, nearest_project, project_table
 from xfcost.spec.targets import CONFIG
@@ -118,17 +118,9 @@ def tensors_of(model: HubName, *, fetch: bool | None = None, say: Say | None = N
             say(f"fetching the headers of {model.repo} …")
         found = headers(model)
         with suppress(OSError):  # then it is fetched again the next time
-            _write(kept, msgspec.json.encode(found))
+            write_whole(kept, msgspec.json.encode(found))
     stored = ((file, name, one) for file, of_file in (found or {}).items() for name, one in of_file.items())
     return tuple(StoredTensor(name, one.dtype, one.shape, one.bytes, file) for file, name, one in stored)
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Whole, or not at all."""
-    part = file.with_name(f"{file.name}.{os.getpid()}")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part.write_bytes(content)
-    part.replace(file)
 
 
 def headers(model: HubName) -> dict[str, dict[str, StoredHeader]]:

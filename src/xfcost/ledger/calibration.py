@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import os
 import re
-from contextlib import suppress
 from importlib.resources import files
 from math import log
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 
 from xfcost.ledger import notebook, units
 from xfcost.ledger.errors import OutputError, UsageError, printable
-from xfcost.ledger.files import Expected, read_bytes
+from xfcost.ledger.files import Expected, read_bytes, write_whole
 from xfcost.ledger.units import Rate, Seconds, Spent, number_of
 
 FORMAT: Final = "xfcost calibration"
@@ -279,18 +278,15 @@ def write_calibration(path: Path, calibration: Calibration | None) -> None:
     Raises:
         OutputError: the folder can't be written.
     """
-    part = path.with_name(f"{path.name}.{os.getpid()}")  # takes the file's place when it is whole
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if calibration is None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f"{path.name}.{os.getpid()}")
             part.touch()
             part.unlink()
         else:
-            part.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=1))
-            part.replace(path)
+            write_whole(path, msgspec.json.format(msgspec.json.encode(calibration), indent=1))
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
         raise OutputError(f"{printable(str(path), 200)} can't be written: {error.strerror or error}") from None
 
 

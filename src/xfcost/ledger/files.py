@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +73,23 @@ def _check_kind(status: os.stat_result, name: str, expected: Expected, *, pipe: 
         raise UsageError(f"{name}: is a directory; expected {expected.what}")
     if not stat.S_ISREG(status.st_mode) and not (pipe and stat.S_ISFIFO(status.st_mode)):
         raise UsageError(f"{name}: is a pipe or a device, which could be read for ever; expected {expected.what}")
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Write a file of the settings folder whole, or not at all: another process never reads half of it.
+
+    Raises:
+        OSError: it can't be written; nothing is left behind.
+    """
+    part = file.with_name(f"{file.name}.{os.getpid()}")  # takes the file's place when it is whole
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 # No figure of a run comes near these; beyond them ratios and products of figures overflow.

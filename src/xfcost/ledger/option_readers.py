@@ -67,8 +67,7 @@ def byte_number(option: str, given: Any) -> int:
     Raises:
         UsageError: it is none of these.
     """
-    plain = re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given
-    number = whole(plain)
+    number = _bytes(given)
     if number is None or not 1 <= number <= _MOST_ON_CHIP:
         raise UsageError(
             f"{option} {shown(given)}: expected a number of bytes from 1 to {_MOST_ON_CHIP}, as in {option} 192KiB"
@@ -82,11 +81,15 @@ def host_memory(option: str, given: Any) -> int:
     Raises:
         UsageError: it is none of these.
     """
-    plain = re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given
-    number = whole(plain)
+    number = _bytes(given)
     if number is None or not _LEAST_MEMORY <= number <= _MOST_MEMORY:
         raise UsageError(f"{option} {shown(given)}: expected bytes of memory from 100 MB to 1 PB, as in {option} 64GiB")
     return number
+
+
+def _bytes(given: Any) -> int | None:
+    """A number with or without the unit; None of anything else."""
+    return whole(re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given)
 
 
 def dtype_name(option: str, given: Any, *, stored: bool = False) -> str:
@@ -146,13 +149,8 @@ def share(whole: str, example: str, percent: str) -> Callable[[str, Any], float]
     """
 
     def read(option: str, given: Any) -> float:
-        text = str(given).strip()
-        try:
-            value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
-        except ValueError:
-            value = Fraction(0)
-        value = value / 100 if text.endswith("%") else value
-        if not _LEAST_SHARE <= value <= 1:
+        value = _fraction(given)
+        if value is None or not _LEAST_SHARE <= value <= 1:
             raise UsageError(
                 f"{option} {shown(given)}: expected a share {whole} from 0.000001 to 1, as in {option} {example} or "
                 f"{option} {percent}"
@@ -162,19 +160,24 @@ def share(whole: str, example: str, percent: str) -> Callable[[str, Any], float]
     return read
 
 
+def _fraction(given: Any) -> Fraction | None:
+    """0.4, `0.4` or `40%`, exactly; None of anything else."""
+    text = str(given).strip()
+    try:
+        value = None if isinstance(given, bool) else read_number(text.removesuffix("%"))
+    except ValueError:
+        return None
+    return value / 100 if value is not None and text.endswith("%") else value
+
+
 def increase(option: str, given: Any) -> Fraction:
     """`2%`, `0.02` or 0.02, exactly; from 0, nothing may grow, to 1000 %.
 
     Raises:
         UsageError: it is none of these.
     """
-    text = str(given).strip()
-    try:
-        value = Fraction(-1) if isinstance(given, bool) else read_number(text.removesuffix("%"))
-    except ValueError:
-        value = Fraction(-1)
-    value = value / 100 if text.endswith("%") else value
-    if not 0 <= value <= _MOST_INCREASE or (value >= 1 and not text.endswith("%")):
+    value = _fraction(given)
+    if value is None or not 0 <= value <= _MOST_INCREASE or (value >= 1 and not str(given).strip().endswith("%")):
         raise UsageError(f"{option} {shown(given)}: expected a share, as in {option} 2% or {option} 0.02")
     return value
 
