@@ -182,6 +182,7 @@ class TestRefusals:
             ("analyze llama3-8b --gpu l4", "No such option: --gpu; did you mean --on l4 .* or --device cuda"),
             ("analyze vit --kv-dtype 1", "--cache-dtype 1: expected fp8, int8 or none"),
             ("serve llama3-8b --N 8k", "did you mean `xfcost analyze llama3-8b --N 8k --mode decode --on h100-sxm`"),
+            ("serve gpt2 --gpu l4 --tp 2", "`xfcost analyze gpt2 --on l4 --tensor-parallel 2 --mode decode`"),
             ("scale vit swin", "No such command 'scale'; did you mean `xfcost plot vit swin`"),
             ("analyze vit --batc 1", "No such option: --batc.*--batch"),
         ],

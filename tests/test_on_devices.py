@@ -57,6 +57,21 @@ def test_a_decode_step_of_a_70b_by_hand():
     assert found.outputs == 8
 
 
+@pytest.mark.parametrize(
+    ("options", "on"),
+    [
+        ({"tensor_parallel": 2}, "h100-sxmx2"),
+        ({"pipeline": 2, "tensor_parallel": 4}, "h100-sxmx8"),
+        ({"devices": 8, "tensor_parallel": 4}, "h100-sxmx8"),
+        ({"devices": 8}, "h100-sxmx8"),
+        ({"devices": 8, "mode": "train", "batch": 1}, "h100-sxmx8"),
+    ],
+)
+def test_one_device_becomes_as_many_as_share_the_model(options, on):
+    one, several = decode(on="h100-sxm", **options), decode(on=on, **options | {"devices": None})
+    assert one.to_json() == several.to_json()
+
+
 def test_the_bound_takes_no_efficiency_and_an_estimate_needs_one():
     bound = decode().on
     assert (bound.estimate, bound.missing) == (None, ("--mbu",))

@@ -389,9 +389,24 @@ def take_choosing(given: dict[str, Any]) -> Choosing:
         if _is_train(given):
             raise UsageError(f"--on: a training plan takes one kind of device, got {len(devices)}; give one of them")
         refuse("devices side by side", given, devices=len(devices))
-    devices = tuple(one.with_memory_share(share) for one in _with_prices(devices, price))
-    given["on"] = devices[0]
+    devices = tuple(_counted(one.with_memory_share(share), given) for one in _with_prices(devices, price))
+    given["on"], given["devices"] = devices[0], None
     return Choosing(devices, rate)
+
+
+def _counted(on: DeviceGroup, given: Mapping[str, Any]) -> DeviceGroup:
+    """The devices of `--on`; where it names one, `--devices` of it, or as many as share the model.
+
+    Raises:
+        UsageError: `--on` and `--devices` give two numbers.
+    """
+    count = read_option("devices", given.get("devices"))
+    if on.count > 1 and count not in {None, on.count}:
+        raise UsageError(f"--on {on.name} and --devices {count}: two numbers of devices; give one of them")
+    if on.count > 1:
+        return on
+    tensor, pipeline, expert = (read_option(name, given.get(name)) or 1 for name in _SHARED)
+    return msgspec.structs.replace(on, count=count or pipeline * max(tensor, expert))
 
 
 def _with_prices(
@@ -447,7 +462,8 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     if given["on"] is not None:
         from xfcost.counting.devices import read_devices
 
-        given["on"] = read_devices(given["on"]).with_memory_share(read_option("memory_share", given["memory_share"]))
+        on = read_devices(given["on"]).with_memory_share(read_option("memory_share", given["memory_share"]))
+        given["on"], given["devices"] = _counted(on, given), None
     mode, on = checked["mode"], given["on"]
     logits = read_option("logits", given["logits"])
     estimated = on is not None and mode != "train"  # where the MFU is of the estimate, and of no training run

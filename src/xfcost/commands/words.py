@@ -108,8 +108,17 @@ COMMANDS: Final[dict[str, str]] = {
 
 
 def meant_command(name: str, words: Sequence[str]) -> str | None:
-    """What to write for a command that there isn't; None where no word is known for it."""
+    """What to write for a command that there isn't; None where no word is known for it.
+
+    Options of other tools are ours; a device that is given replaces the one of the text.
+    """
     import shlex  # of a mistake alone
 
-    text = COMMANDS.get(name)
-    return None if text is None else " ".join(text.format(shlex.join(words)).split())
+    if (text := COMMANDS.get(name)) is None:
+        return None
+    own = [ALIASES.get(word, {"--gpu": "--on", "--gpus": "--on"}.get(word, word)) for word in words]
+    for option in ("--on", "--device", "--mode"):
+        if option in own and (start := text.find(f" {option} ")) >= 0:
+            rest = text[start:].split()[2:]
+            text = " ".join([text[:start], *rest])
+    return " ".join(text.format(shlex.join(own)).split())

@@ -138,7 +138,7 @@ class DeviceOptions(TypedDict, total=False):
     devices: Annotated[
         Whole,
         Option(
-            "With --peak or --sustained: number of devices that share the training run; --on h100-sxmx8 has its own.",
+            "Number of devices: of --on (as in h100-sxmx8), or of a training run with --peak or --sustained.",
             "INT",
             read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
         ),
