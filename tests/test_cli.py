@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import xfcost
 from helpers import environment, error_of, report_text, stdout_of, words_of, xf
-from xfcost.cli import COMMANDS, app, command
+from xfcost.cli import COMMANDS, _flags, app, command
+from xfcost.commands.words import meant
 from xfcost.formulas.contractions import Cost
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.join import join
@@ -177,19 +178,44 @@ class TestRefusals:
         [
             ("analyze vit --device cuda:99", "this machine has"),
             ("analyse vit", "No such command 'analyse'; did you mean 'analyze'"),
+            ("bert-bse", "No such command 'bert-bse'; did you mean 'bert-base'"),
             # other tools' options propose ours
             ("analyze vit --gpu 1", "No such option: --gpu.*--on h100-sxm .* or --device cuda"),
-            ("analyze llama3-8b --gpu l4", "No such option: --gpu; did you mean --on l4 .* or --device cuda"),
+            ("plot vit --x image-size", "No such option: --x; did you mean --size 224:1024"),
             ("analyze vit --kv-dtype 1", "--cache-dtype 1: expected fp8, int8 or none"),
-            ("serve llama3-8b --N 8k", "did you mean `xfcost analyze llama3-8b --N 8k --mode decode --on h100-sxm`"),
-            ("serve gpt2 --gpu l4 --tp 2", "`xfcost analyze gpt2 --on l4 --tensor-parallel 2 --mode decode`"),
-            ("scale vit swin", "No such command 'scale'; did you mean `xfcost plot vit swin`"),
+            ("analyze vit --dtype fp8", "--dtype fp8: .*; for weights in it: --weights-dtype fp8"),
+            ("analyze llama3-8b --set kv_heads=32", r"--set '\*\*.kv_heads=32'"),
             ("analyze vit --batc 1", "No such option: --batc.*--batch"),
         ],
     )
     def test_says_what_was_expected(self, words, said):
         # what depends on the machine, and what versions of typer write differently
         assert re.search(said, error_of(*words.split()))
+
+    @pytest.mark.parametrize(
+        ("words", "meaning"),
+        [
+            ("vit", "analyze vit"),
+            ("bert-base-uncased --seq-len 512", "analyze bert-base-uncased --seq-len 512"),
+            ("full", "analyze full"),
+            ("net.py:Net --input-size 1,128,512", "analyze net.py:Net --input-size 1,128,512"),
+            ("serve llama3-8b --N 8k", "analyze llama3-8b --N 8k --mode decode --on h100-sxm"),
+            ("serve gpt2 --gpu=l4 --tp 2", "analyze gpt2 --on l4 --tensor-parallel 2 --mode decode"),
+            ("train gpt2 --gpu l4 --num-gpus 64", "analyze gpt2 --on l4 --devices 64 --mode train"),
+            ("memory gpt2 --train --gradient-checkpointing --on l4",
+             "analyze gpt2 --mode train --recompute full --on l4"),
+            ("time gpt2 --device cuda", "analyze gpt2 --device cuda"),
+            ("scale vit swin", "plot vit swin"),
+            ("models", "list --models"),
+            ("vitt", None),
+        ],
+    )  # fmt: skip
+    def test_words_of_other_tools_are_commands(self, words, meaning):
+        flags = {name: _flags(command(name)) for name in COMMANDS}
+        assert meant(words.split(), flags.__getitem__) == (meaning and meaning.split())
+
+    def test_a_model_alone_is_analyzed(self):
+        assert xf("deit_tiny_patch16_224", "--no-trace").stdout == xf("analyze", "deit-ti", "--no-trace").stdout
 
     def test_what_does_not_fit_is_refused_with_its_bytes(self):
         # GPT-3's parameters alone take 174,604,259,328 × 4 bytes = 650.5 GiB.

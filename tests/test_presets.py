@@ -18,7 +18,8 @@ from strategies import both_accounts, counted_spec, exact, placed, stack
 from tiers import covering_presets, of_presets
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import gallery, load, preset_files, preset_names
+from xfcost.spec.load import canonical, gallery, load, preset_files, preset_names
+from xfcost.spec.models import squeezed
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -147,6 +148,29 @@ def test_every_file_loads_by_its_path_and_names_its_paper(names):
 def test_names_are_unique_but_for_the_aliases():
     names = [load(name).spec.name for name in preset_names() if name not in ALIASES]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    {
+        "ViT": "vit", "gpt-2": "gpt2", "GPT2_medium": "gpt2-medium", "llama-2-7b": "llama2-7b",
+        "Llama-2-7b-hf": "llama2-7b", "llama-3-8b": "llama3-8b", "bert": "bert-base", "bert-base-uncased": "bert-base",
+        "transformer": "transformer-base", "resnet50": "resnet-50", "vit_base_patch16_224": "vit-b16",
+        "vit_tiny_patch16_224": "vit-ti16", "vit-base-patch16-224": "vit-b16", "deit_small_patch16_224": "deit-s",
+        "deit_tiny_patch16_224": "deit-ti", "swin_tiny_patch4_window7_224": "swin-t", "swin_t": "swin-t",
+        "convnext_base": "convnext-b", "mixer_b16_224": "mixer-b16", "vit_b_16": "vit-b16",
+        "qwen3_32b": "qwen3-32b", "gemma3-27b": "gemma-3-27b",
+        # these are others
+        "bert-base-cased": "bert-base-cased", "swin_tiny_patch4_window12_384": "swin_tiny_patch4_window12_384",
+        "qwen2.5-7b-instruct": "qwen2.5-7b-instruct", "regnetx16gf": "regnetx-16gf",
+    }.items(),
+)  # fmt: skip
+def test_names_of_other_libraries_are_presets(spelling, name):
+    assert canonical(spelling) == name
+
+
+def test_a_spelling_is_of_one_preset():
+    assert len({*map(squeezed, preset_names())}) == len(preset_names())
 
 
 @pytest.mark.parametrize(("alias", "target"), ALIASES.items())

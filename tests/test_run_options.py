@@ -57,6 +57,24 @@ def test_an_unknown_keyword_is_a_type_error(function) -> None:
         function(tokns=5)
 
 
+def test_words_of_other_tools_are_arguments_too() -> None:
+    own = xfcost.analyze("gpt2", trace=False, N=64, batch=2, weights="int8", mode="decode")
+    assert xfcost.analyze(
+        "gpt2", trace=False, seq_len=64, batch_size=2, weights_dtype="int8", mode="decode"
+    ).to_json() == own.to_json()  # fmt: skip
+    with pytest.raises(TypeError, match="unexpected keyword argument 'seq_len'"):
+        xfcost.analyze("gpt2", trace=False, N=64, seq_len=64)
+
+
+def test_a_shape_of_numbers_is_an_input() -> None:
+    module = torch.nn.Linear(8, 4)
+    for ledger in (
+        xfcost.analyze(module, input_size=(2, 3, 8), trace=False), xfcost.analyze(module, (2, 3, 8), trace=False),
+        xfcost.analyze("torch.nn:Linear", build=["in_features=8", "out_features=4"], input_size=(2, 3, 8), trace=False),
+    ):  # fmt: skip
+        assert ledger.total("macs") == 2 * 3 * 8 * 4
+
+
 # Options that no figure of theirs depends on -> with what they are given.
 DEVICES: dict[str, dict[str, Any]] = {
     name: {"on": "h100-sxmx8"} | more

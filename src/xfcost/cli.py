@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from xfcost.commands.words import MEANT, QUIET, meant_command, translated
+from xfcost.commands.words import MEANT, QUIET, meant, near_models, translated
 from xfcost.ledger.errors import NotFetchedError, XfcostError, did_you_mean, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
@@ -28,6 +28,7 @@ from xfcost.report.messages import (
     open_stderr,
     own_stdout,
     refuse,
+    say,
     settle,
     substitute,
     warn_once,
@@ -140,7 +141,7 @@ class _Command(_ReadsWords, TyperCommand):
         Raises:
             UsageError: an argument or an option is missing.
         """
-        given = list(translated(args, {flag for one in self.params for flag in (*one.opts, *one.secondary_opts)}))
+        given = list(translated(args, _flags(self)))
         if any(word in QUIET for word in given):
             be_quiet()
             given = [word for word in given if word not in QUIET]
@@ -209,6 +210,11 @@ class _Command(_ReadsWords, TyperCommand):
                 formatter.write_dl([*shown, ("--help all", "every option")])
 
 
+def _flags(one: TyperCommand) -> set[str]:
+    """The options of a command as they are given."""
+    return {flag for param in one.params for flag in (*param.opts, *param.secondary_opts)}
+
+
 def _first_flags(records: list[tuple[str, str]]) -> str:
     """`--on, --mfu, --mbu, --weights-dtype, …`."""
     flags = [record[0].split()[0] for record in records]
@@ -231,9 +237,11 @@ class LazyGroup(_ReadsWords, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names; an unknown one is refused with the nearest."""
         if args[0] not in COMMANDS:
-            if (meant := meant_command(args[0], args[1:])) is not None:
-                ctx.fail(f"No such command {args[0]!r}; did you mean `{meant}`?")
-            if near := near_names(args[0], sorted(COMMANDS)):
+            if (words := meant(args, lambda name: _flags(command(name)))) is not None:
+                if not any(word in QUIET for word in words):
+                    say(f"running `{printable(shlex.join(['xfcost', *words]), _LONGEST)}`")
+                return super().resolve_command(ctx, words)
+            if near := near_names(args[0], sorted(COMMANDS)) or near_models(args[0]):
                 ctx.fail(f"No such command {args[0]!r}; {did_you_mean(near)}")
         return super().resolve_command(ctx, args)
 

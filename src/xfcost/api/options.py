@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
+from os import PathLike
 from typing import Annotated, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
 
 from xfcost.ledger import option_readers as read
@@ -430,6 +431,58 @@ OPTIONS: Final = {name: EVERY[name] for name in RunOptions.__annotations__}
 TIMING_OPTIONS: Final = {name: EVERY[name] for name in (*TimingOptions.__annotations__, "cuda_graph", "lane")}
 
 
+# Options that other tools and older releases have -> the same here, on the command line and in Python.
+ALIASES: Final = {
+    "seq-len": "N",
+    "seqlen": "N",
+    "seq-length": "N",
+    "sequence-length": "N",
+    "max-seq-len": "N",
+    "context": "N",
+    "context-length": "N",
+    "context-len": "N",
+    "max-model-len": "N",
+    "ctx-size": "N",
+    "img-size": "size",
+    "image-size": "size",
+    "resolution": "size",
+    "input-size": "input",
+    "input-shape": "input",
+    "gpu-memory-utilization": "memory-share",
+    "batch-size": "batch",
+    "bs": "batch",
+    "cache": "cache-dtype",
+    "kv": "cache-dtype",
+    "kv-dtype": "cache-dtype",
+    "kv-cache-dtype": "cache-dtype",
+    "weights": "weights-dtype",
+    "quantization": "weights-dtype",
+    "quant": "weights-dtype",
+    "tp": "tensor-parallel",
+    "tensor-parallel-size": "tensor-parallel",
+    "pp": "pipeline",
+    "pipeline-parallel-size": "pipeline",
+    "ep": "expert-parallel",
+    "expert-parallel-size": "expert-parallel",
+    "num-gpus": "devices",
+    "checkpoint": "recompute",
+    "lora-r": "lora",
+    "lora-rank": "lora",
+    "speculative-model": "draft",
+    "draft-model": "draft",
+    "num-speculative-tokens": "draft-tokens",
+    "out": "output",
+    "sort-by": "sort",
+}
+
+
+def _own_argument(name: str, known: Collection[str]) -> str | None:
+    """The argument of Python that `seq_len` or `weights_dtype` is; None of what is none."""
+    words = name.replace("_", "-")
+    flag = f"--{ALIASES.get(words, words)}"
+    return next((one for one in known if flag_of(one) == flag), None)
+
+
 def flag_of(name: str) -> str:
     """`--new-tokens`, or `--mixing/--no-mixing`."""
     flag = EVERY[name].flag if name in EVERY else None
@@ -465,6 +518,10 @@ def _are_texts(given: Any) -> bool:
     if given is None or isinstance(given, str | Iterator):
         return True
     return isinstance(given, Collection) and all(isinstance(one, str) for one in given)
+
+
+def _are_numbers(given: Any) -> bool:
+    return isinstance(given, Sequence) and all(isinstance(one, int) for one in given)
 
 
 def _is_text(given: Any) -> bool:
@@ -511,9 +568,17 @@ def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @wraps(function)
         def checked(*given: P.args, **options: P.kwargs) -> R:
-            for name, value in options.items():
-                if known is not None and name not in known:
+            for name in [*options] if known is not None else ():
+                if name in known:
+                    continue
+                if (own_name := _own_argument(name, known)) is None or own_name in options:
                     raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
+                value = options.pop(name)
+                if own_name == "inputs" and _are_numbers(value):  # a shape
+                    named = isinstance(given[0], str | PathLike)
+                    own_name, value = ("inputs", "x".join(map(str, value))) if named else ("example_inputs", value)
+                options[own_name] = value
+            for name, value in options.items():
                 what, fits = _EXPECTED.get(name, ("", None))
                 if fits is not None and not fits(value):
                     raise UsageError(f"{name}: expected {what}, got {shown(value)}")

@@ -2,123 +2,123 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-# Options that other tools and older releases have -> the same here.
-ALIASES: Final = {
-    "-N": "--N",
-    "--seq-len": "--N",
-    "--seqlen": "--N",
-    "--context": "--N",
-    "--context-length": "--N",
-    "--max-model-len": "--N",
-    "--ctx-size": "--N",
-    "--img-size": "--size",
-    "--gpu-memory-utilization": "--memory-share",
-    "--batch-size": "--batch",
-    "--bs": "--batch",
-    "--cache": "--cache-dtype",
-    "--kv": "--cache-dtype",
-    "--kv-dtype": "--cache-dtype",
-    "--kv-cache-dtype": "--cache-dtype",
-    "--weights": "--weights-dtype",
-    "--quantization": "--weights-dtype",
-    "--tp": "--tensor-parallel",
-    "--pp": "--pipeline",
-    "--ep": "--expert-parallel",
-    "--checkpoint": "--recompute",
-    "--out": "--output",
-    "--sort-by": "--sort",
-}
+from xfcost.ledger.errors import near_names
+
 # Flags for an option with a value.
-_FLAGS: Final = {f"--{form}": ("--format", form) for form in ("json", "csv", "markdown", "latex")}
+_FLAGS: Final = {
+    **{f"--{form}": ("--format", form) for form in ("json", "csv", "markdown", "latex")},
+    **{f"--{mode}": ("--mode", mode) for mode in ("train", "decode", "prefill", "generate")},
+    "--training": ("--mode", "train"),
+    "--gradient-checkpointing": ("--recompute", "full"),
+    "--activation-checkpointing": ("--recompute", "full"),
+    "--load-in-4bit": ("--weights-dtype", "int4"),
+    "--load-in-8bit": ("--weights-dtype", "int8"),
+    "--qlora": ("--lora", "16", "--weights-dtype", "nf4"),
+}
+# Words for a number of devices or for the devices.
+_DEVICES: Final = ("--gpu", "--gpus")
 QUIET: Final = ("-q", "--quiet")
 
 
 def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
-    """The words of a command line with the command's own `options` instead of their aliases."""
+    """The words of a command line with the command's own `options` instead of those of other tools."""
+    from xfcost.api.options import ALIASES  # commands import it anyway, `--version` does not
+
     words = iter(args)
     for word in words:
         if word == "--":
             yield word
             break
         name, equals, value = word.partition("=")
-        own = ALIASES.get(name, name)
-        if name in options or (own not in options and name not in _FLAGS):
+        if name in options:
             yield word
-        elif name in _FLAGS and "--format" in options:
+        elif name == "-N" and "--N" in options:
+            yield "--N" + equals + value
+        elif name in _FLAGS and _FLAGS[name][0] in options:
             yield from _FLAGS[name]
+        elif name in _DEVICES and "--on" in options:
+            device = value if equals else next(words, "")
+            # a number of devices, or the index of one, names none
+            yield from ("--on", device) if device[:1].isalpha() and device != "cuda" else (name, device)
         else:
-            yield own + equals + value
+            own = f"--{ALIASES.get(name[2:], '')}" if name.startswith("--") else ""
+            yield own + equals + value if own in options else word
     yield from words
 
 
+def _offloaded(value: str) -> str:
+    return "--offload, the number of first blocks on the host (-ngl has those on the GPU)"
+
+
 def _on(value: str) -> str:
-    device = value if value[:1].isalpha() else "h100-sxm"
-    return f"--on {device} (compute from its datasheet) or --device cuda (run and time the model here)"
+    return "--on h100-sxm (compute from its datasheet) or --device cuda (run and time the model here)"
 
 
 # Options that may mean several things here -> what to write, with the value that was given.
 MEANT: Final[dict[str, Callable[[str], str]]] = {
-    "--gpu": _on,
-    "--gpus": _on,
-    "-ngl": lambda value: "--offload, the number of first blocks on the host (-ngl has those on the GPU)",
-    "--ngl": lambda value: "--offload, the number of first blocks on the host (-ngl has those on the GPU)",
-    "--n-gpu-layers": lambda value: "--offload, the number of first blocks on the host (-ngl has those on the GPU)",
-    "--load-in-4bit": lambda value: "--weights-dtype int4",
-    "--load-in-8bit": lambda value: "--weights-dtype int8",
-    "--quant": lambda value: f"--weights-dtype {value or 'int4'}",
+    **dict.fromkeys(_DEVICES, _on),
+    **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
     "--rate": lambda value: f"--sustained {value or '125T'}, or --peak 312T --mfu 40%",
+    "--x": lambda value: "--size 224:1024 (image sizes along x) or --N 196:3136 (tokens)",
+    "--flops-only": lambda value: "--columns FLOPs",
 }
 
-# Commands of other tools -> what to write, with the words that were given.
-COMMANDS: Final[dict[str, str]] = {
-    "time": "xfcost analyze {} --device cpu",
-    "bench": "xfcost analyze {} --device cpu",
-    "benchmark": "xfcost analyze {} --device cpu",
-    "profile": "xfcost analyze {} --device cpu",
-    "serve": "xfcost analyze {} --mode decode --on h100-sxm",
-    "train": "xfcost analyze {} --mode train",
-    "count": "xfcost analyze {}",
-    "flops": "xfcost analyze {}",
-    "params": "xfcost analyze {}",
-    "summary": "xfcost analyze {}",
-    "estimate": "xfcost analyze {} --on h100-sxm",
-    "memory": "xfcost analyze {} --on h100-sxm",
-    "scale": "xfcost plot {}",
-    "scaling": "xfcost plot {}",
-    "sweep": "xfcost plot {}",
-    "validate": "xfcost check {}",
-    "lint": "xfcost check {}",
-    "formula": "xfcost report {} -o report.html",
-    "formulas": "xfcost report {} -o report.html",
-    "convert": "xfcost import {}",
-    "search": "xfcost find {}",
-    "init": "xfcost new {}",
-    "template": "xfcost new {}",
-    "help": "xfcost --help",
-    "info": "xfcost analyze {}",
-    "run": "xfcost analyze {}",
-    "fit": "xfcost analyze {} --mode decode --on h100-sxm",
-    "presets": "xfcost list",
-    "models": "xfcost list --models",
-    "gpus": "xfcost devices",
+# Commands of other tools -> ours, and its options where the same are not given.
+COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
+    **dict.fromkeys(
+        ("count", "flops", "params", "summary", "info", "run", "complexity", "macs", "profile-model"), ("analyze", {})
+    ),
+    **dict.fromkeys(("time", "bench", "benchmark", "profile"), ("analyze", {"--device": "cpu"})),
+    **dict.fromkeys(("serve", "fit"), ("analyze", {"--mode": "decode", "--on": "h100-sxm"})),
+    **dict.fromkeys(("decode", "kv-cache", "kv", "kvcache"), ("analyze", {"--mode": "decode"})),
+    **dict.fromkeys(("generate", "prefill"), ("analyze", {"--mode": "prefill"})),
+    **dict.fromkeys(("train", "finetune", "fine-tune"), ("analyze", {"--mode": "train"})),
+    "lora": ("analyze", {"--mode": "train", "--lora": "16"}),
+    **dict.fromkeys(("estimate", "memory", "mem", "estimate-memory"), ("analyze", {"--on": "h100-sxm"})),
+    **dict.fromkeys(("scale", "scaling", "sweep"), ("plot", {})),
+    **dict.fromkeys(("validate", "lint"), ("check", {})),
+    **dict.fromkeys(("formula", "formulas"), ("report", {})),
+    "convert": ("import", {}),
+    "search": ("find", {}),
+    **dict.fromkeys(("init", "template"), ("new", {})),
+    "presets": ("list", {}),
+    "models": ("list", {"--models": ""}),
+    "gpus": ("devices", {}),
 }
 
 
-def meant_command(name: str, words: Sequence[str]) -> str | None:
-    """What to write for a command that there isn't; None where no word is known for it.
+def meant(words: Sequence[str], options: Callable[[str], Collection[str]]) -> list[str] | None:
+    """The command line that one of other tools means; None where its first word is none of theirs and no model.
 
-    Options of other tools are ours; a device that is given replaces the one of the text.
+    A model alone is analyzed, as a path is: `xfcost vit`. `options` has the flags of one of our commands.
     """
-    import shlex  # of a mistake alone
+    name, *rest = words
+    if name not in COMMANDS:
+        return ["analyze", *words] if _is_model(name) else None
+    own, more = COMMANDS[name]
+    given = list(translated(rest, options(own)))
+    flags = {word.partition("=")[0] for word in given}
+    added = [word for flag, value in more.items() if flag not in flags for word in (flag, value) if word]
+    return [own, *given, *added]
 
-    if (text := COMMANDS.get(name)) is None:
-        return None
-    own = [ALIASES.get(word, {"--gpu": "--on", "--gpus": "--on"}.get(word, word)) for word in words]
-    for option in ("--on", "--device", "--mode"):
-        if option in own and (start := text.find(f" {option} ")) >= 0:
-            rest = text[start:].split()[2:]
-            text = " ".join([text[:start], *rest])
-    return " ".join(text.format(shlex.join(own)).split())
+
+def _is_model(text: str) -> bool:
+    if os.path.exists(text) or any(sign in text for sign in "/:."):
+        return True
+    from xfcost.spec.load import canonical, preset_files
+    from xfcost.spec.models import models
+
+    own = canonical(text)
+    return any(name in known for name in (own, f"common-{own}") for known in (preset_files(), models()))
+
+
+def near_models(text: str) -> list[str]:
+    """Presets and models of the list with a similar name."""
+    from xfcost.spec.load import preset_files
+    from xfcost.spec.models import models
+
+    return near_names(text, [*preset_files(), *models()])

@@ -29,6 +29,7 @@ from xfcost.spec.run import Run
 QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
     **CURVES,
+    "flops": lambda ledger: ledger.total("flops") or 0,
     "cache_bytes": GROWING["cache_bytes"],
     "scores": first_scores,
 }

@@ -24,6 +24,8 @@ _MOST_JOBS: Final = 1000
 _MOST_BLOCK: Final = 2**20
 _MOST_ELEMENTS: Final = 10**15
 _FEW_WORDS: Final = 4
+# Formats of weights, which --dtype, the type of products, does not take.
+_QUANTISED: Final = ("int4", "int8", "fp8", "nf4", "mxfp4")
 _LEAST_PRICE: Final = 1e-6
 _MOST_PRICE: Final = 1e9
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
@@ -102,7 +104,9 @@ def dtype_name(option: str, given: Any, *, stored: bool = False) -> str:
     name = DTYPE_NAMES.get(text, text)
     known = [one for one in BYTES_PER_ELEMENT if not stored or stored_in(one) == one]
     if name not in known:
-        raise UsageError(f"{option} {shown(given)}: {nearest(text, [*known, *DTYPE_NAMES])}")
+        stored_as = next((one for one in _QUANTISED if one in text.lower()), None)
+        mend = f"; for weights in it: --weights-dtype {stored_as}" if stored_as and not stored else ""
+        raise UsageError(f"{option} {shown(given)}: {nearest(text, [*known, *DTYPE_NAMES])}{mend}")
     return name
 
 

@@ -24,7 +24,7 @@ _WIDE: Final = PLAIN_WIDTH + 20
 # A report needs these; a terminal with fewer wraps its lines.
 _LEAST_WIDTH: Final = 20
 # No text is read as colours or pictures.
-_PLAIN: Final[dict[str, Any]] = {"highlight": False, "emoji": False, "markup": False}
+_PLAIN: Final[dict[str, Any]] = {"highlight": False, "emoji": False, "markup": False, "force_jupyter": False}
 
 
 class Visible(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from xfcost.ledger.files import Expected
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.hub import hub_name
-from xfcost.spec.models import config_of, listed_name, models
+from xfcost.spec.models import config_of, listed_name, models, squeezed, squeezed_names
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
 from xfcost.spec.targets import is_checkpoint, module_target
@@ -135,10 +135,40 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def canonical(name: str) -> str:
     """The preset or published model that `name` is in another spelling: `ViT`, `Qwen/Qwen3-32B`; else `name` itself."""
+    files = _unordered_files()
+    if name in files:
+        return name
+    if is_path(name) or os.path.exists(name):
+        return listed_name(name) or name
     lower = name.lower()
-    if lower != name and {lower, f"common-{lower}"} & _unordered_files().keys() and not os.path.exists(name):
+    if {lower, f"common-{lower}"} & files.keys():
         return lower
-    return listed_name(name) or name
+    if (listed := listed_name(name)) is not None:
+        return listed
+    known = squeezed_names() | _squeezed_presets()
+    return next((known[one] for one in _spellings(lower) if one in known), name)
+
+
+@cache
+def _squeezed_presets() -> dict[str, str]:
+    return {squeezed(name): name for name in _unordered_files()}
+
+
+# Words of the names in timm -> those of the papers.
+_SIZES: Final = {"small": "s", "base": "b", "large": "l", "huge": "h"}
+# What those names say of presets that have no other.
+_USUAL: Final = {"hf", "uncased", "224", "patch4", "window7"}
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """Names of presets, without separators, that `name` may be: `swin_tiny_patch4_window7_224` gives `swint`."""
+    words = [word for word in re.split("[-_ ]", name) if word not in _USUAL]
+    yield "".join(words)
+    yield "".join(words) + "base"
+    for tiny in ("t", "ti"):
+        short = [(_SIZES | {"tiny": tiny}).get(word, word) for word in words]
+        yield "".join(word.removeprefix("patch") for word in short)
+        yield "".join(word for word in short if not word.startswith("patch"))
 
 
 def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]:
@@ -199,7 +229,10 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
     except msgspec.ValidationError:
         found = combined(_spec_errors(data, source, name))
     if is_path(name) and not settings:
-        found.mend = "`xfcost new mine.yaml --like vit` writes a spec to start from, with a comment on every key"
+        like = "bert-base" if "vocab_size" in data or "tokens" in str(data.get("input")) else "vit"
+        found.mend = f"`xfcost new mine.yaml --like {like}` writes a spec to start from, with a comment on every key"
+        if "hidden_size" in data:
+            found.mend = f"hidden_size is a key of a config.json, of which `xfcost import` makes a spec; {found.mend}"
     raise found
 
 

@@ -82,6 +82,20 @@ def listed_name(text: str) -> str | None:
     return None if os.path.exists(text) else _names().get(text.lower())
 
 
+def squeezed(name: str) -> str:
+    """A name without case and separators: `Llama-2 7B` and `llama2_7b` are one."""
+    return name.lower().translate(_SEPARATORS)
+
+
+_SEPARATORS: Final = str.maketrans("", "", "-_ ")
+
+
+@cache
+def squeezed_names() -> dict[str, str]:
+    """Each way of naming a model of the list, squeezed -> its name there."""
+    return {squeezed(spelling): name for spelling, name in _names().items()}
+
+
 def config_of(name: str) -> Path:
     """The config.json of a model of the list."""
     return FOLDER / f"{name}.json"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, UsageError, nearest, printable
+from xfcost.spec.grammar import Spec
 from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value, value_at
 
 _EVERY: Final = "*"
@@ -47,6 +48,8 @@ def _apply_setting(data: dict[str, Any], source: Source, setting: str) -> None:
         raise UsageError(f"{shown} expected key=value, as in --set stages.0.depth=4")
     if (first := _words(key)[0]) in _FILE_KEYS:
         raise UsageError(f"{shown} `{first}` belongs to a file; name the spec itself instead of the one you set it on")
+    if key not in Spec.__struct_fields__ and _holds(data, key):
+        raise UsageError(f"{shown} {key} is a key of parts; in all of them: --set '**.{printable(setting)}'")
     try:
         _assign(data, source, key, read_value(text), (shown, 0))
     except SpecError as error:
@@ -231,6 +234,13 @@ def _grows(targets: list[_Target], value: Any) -> bool:
     """Can the spec become larger? Not where one number or word replaces another."""
     new = any(isinstance(container, dict) and step not in container for container, step, _ in targets)
     return new or isinstance(value, dict | list)
+
+
+def _holds(value: Any, key: str) -> bool:
+    """Does a mapping in it have the key?"""
+    if isinstance(value, list):
+        return any(_holds(item, key) for item in value)
+    return isinstance(value, dict) and (key in value or any(_holds(item, key) for item in value.values()))
 
 
 def _size(value: Any) -> int:

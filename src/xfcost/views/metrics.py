@@ -39,6 +39,7 @@ METRICS: Final = {
     "macs": Metric(
         "macs", "Cost", "MACs of one forward", "Counted in closed form: all multiply-accumulates of one forward"
     ),
+    "flops": Metric("flops", "Cost", "FLOPs of one forward", "Counted in closed form: 2·MACs and element-wise work"),
     "attention-memory": Metric(
         "attention_bytes",
         "Attention memory",

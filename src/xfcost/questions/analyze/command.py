@@ -70,8 +70,9 @@ def run(
     from xfcost.views.largest import Order
 
     view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
-    if depth is not None and view != "module":
-        raise UsageError("--depth: limits the tree of modules; add --by module")
+    if depth is not None and view not in (None, "module"):
+        raise UsageError(f"--depth: limits the tree of modules; --by {by} has none")
+    view = view if depth is None else "module"
     order = None if sort is None and top is None else Order(one_of(SORTS)("--sort", sort or "macs"), top)  # type: ignore[arg-type]
     target, verbose = shared.target_of(given), given.pop("verbose")
     if order is not None and target.form == "json":

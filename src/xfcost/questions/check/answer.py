@@ -378,6 +378,8 @@ def _read(key: str, value: Any, also: tuple[str, ...]) -> tuple[str, Any]:
         return _FLAGS.get(key, key), value
     if key not in _OPTIONS:
         known = [*also, *_BUDGETS, *_LISTS, "trace", "fetch", *_OPTIONS]
+        if key in ("model", "spec", "targets"):
+            raise UsageError(f'unknown key {key!r}; a model stands in [[{TABLE}.check]], as target = "model.py:build"')
         raise UsageError(f"unknown key {printable(key)!r}; {nearest(key, known)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"{key}: expected a number or a text, got {shown(value)}")
@@ -408,7 +410,7 @@ def planned(
     if not entries:
         raise UsageError(
             "nothing to check: give a target and a budget, as in `xfcost check spec.yaml --max-macs 5G`, or write "
-            f"[[{TABLE}.check]] tables in {FILE if project is None else project.file}"
+            f'[[{TABLE}.check]] tables with target = "spec.yaml" in {FILE if project is None else project.file}'
         )
     own = CheckEntry("", {budget.quantity: budget for budget in budgets}, options)
     texts = module_texts([one.entry.target for one in entries], options)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import typer
+
 from xfcost.api.options import InputOptions, RunOptions, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.parts.prediction.options import PredictOption
@@ -17,6 +19,10 @@ Before = Annotated[
     ),
 ]
 After = Annotated[str, shared.spec_argument("The later model, in one of the same forms.")]
+Model = Annotated[
+    str | None,
+    typer.Argument(help="Of two git revisions: the file, or model.py:NAME, as in `diff HEAD~1 HEAD mine.yaml`."),
+]
 Sort = Annotated[
     str,
     shared.option(
@@ -28,7 +34,7 @@ Sort = Annotated[
 
 
 @shared.options(RunOptions, SettingsOption, PredictOption, InputOptions, "verbose", *shared.REPORT)
-def run(before: Before, after: After, sort: Sort = "macs", **given: Any) -> None:
+def run(before: Before, after: After, model: Model = None, sort: Sort = "macs", **given: Any) -> None:
     """Show what changed between two models, runs or revisions.
 
     The report has the totals, then the operations that were added, removed or changed, sorted by cost. Blocks are
@@ -40,6 +46,8 @@ def run(before: Before, after: After, sort: Sort = "macs", **given: Any) -> None
     from xfcost.questions.diff.answer import diff
     from xfcost.questions.diff.text import document
 
+    if model is not None:
+        before, after = f"{before}:{model}", f"{after}:{model}"
     target, verbose = shared.target_of(given), given.pop("verbose")
     found = diff(before, after, sort=sort, progress=say, **given)  # type: ignore[arg-type]
     target.document(document(found, verbose=verbose))

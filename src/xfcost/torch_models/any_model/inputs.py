@@ -115,7 +115,10 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
 
 
 def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:
-    """What a user gives: a tuple or list is positional, a dictionary keywords, everything else the only input."""
+    """What a user gives: a tuple or list is positional, a dictionary keywords, everything else the only input.
+
+    A tuple or list of whole numbers is the shape of one float32 input, as in torchinfo.
+    """
     extra = dict(keywords or {})
     if given is None:
         return Given((), extra)
@@ -124,7 +127,8 @@ def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Giv
     if isinstance(given, Mapping):
         return Given((), {str(name): value for name, value in given.items()} | extra)
     if isinstance(given, tuple | list) and not hasattr(given, "_fields"):
-        return Given(tuple(given), extra)
+        is_shape = given and all(type(one) is int for one in given)
+        return Given((noise(given, "cpu"),) if is_shape else tuple(given), extra)
     return Given((given,), extra)
 
 
