@@ -395,6 +395,22 @@ def test_a_folder_a_file_a_shard_and_a_snapshot_are_one_checkpoint(tmp_path, mon
     assert decoded(config_alone).total("params") == whole.total("params")
 
 
+def test_of_a_folder_with_both_the_whole_file_is_read_as_by_transformers(tmp_path):
+    """Its shards, which are gone, are not asked for."""
+    shapes = files.shapes_of(CONFIGS["llama"])
+    folder = files.write_folder(tmp_path, CONFIGS["llama"], shapes, shards=2)
+    files.write_folder(tmp_path, CONFIGS["llama"], shapes, dtype="F32")
+    told = "model.safetensors is read, as transformers reads it; model.safetensors.index.json is not"
+    for _ in range(2):
+        found = decoded(folder).metadata
+        assert (found.checkpoint.files, list(found.checkpoint.dtypes)) == (1, ["F32"])
+        assert told in found.warnings
+        for shard in tmp_path.glob("*-of-*"):
+            shard.unlink()
+    (tmp_path / "model.safetensors.index.json").unlink()
+    assert told not in decoded(folder).metadata.warnings
+
+
 def test_without_a_config_the_tensors_alone_are_described(tmp_path):
     files.write_safetensors(tmp_path / "lora.safetensors", {"a": (3, 5), "b": (7,)}, dtypes={"b": "F32"})
     error = error_of("analyze", tmp_path / "lora.safetensors")
