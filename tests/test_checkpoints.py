@@ -671,6 +671,14 @@ def test_shards_that_are_missing_or_in_a_loop(tmp_path):
     says("can't be read")
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "model.PT", "last.ckpt"])
+def test_weights_in_a_pickle_are_not_opened(name, tmp_path):
+    (tmp_path / name).write_bytes(b"")
+    error = error_of("analyze", tmp_path / name, COLUMNS="1000")
+    assert "a pickle of torch; opening one may run its code" in error
+    assert "give the model's config.json, or save its weights" in error
+
+
 def test_the_package_for_gguf_is_named_where_it_is_missing(tmp_path, monkeypatch):
     file = files.write_gguf(tmp_path / "a.gguf", "LLAMA", {}, {"a": (32,)})
     monkeypatch.setitem(sys.modules, "gguf", None)
