@@ -395,6 +395,22 @@ def test_a_folder_a_file_a_shard_and_a_snapshot_are_one_checkpoint(tmp_path, mon
     assert decoded(config_alone).total("params") == whole.total("params")
 
 
+def test_of_a_folder_with_both_the_whole_file_is_read_as_by_transformers(tmp_path):
+    """Its shards, which are gone, are not asked for."""
+    shapes = files.shapes_of(CONFIGS["llama"])
+    folder = files.write_folder(tmp_path, CONFIGS["llama"], shapes, shards=2)
+    files.write_folder(tmp_path, CONFIGS["llama"], shapes, dtype="F32")
+    told = "model.safetensors is read, as transformers reads it; model.safetensors.index.json is not"
+    for _ in range(2):
+        found = decoded(folder).metadata
+        assert (found.checkpoint.files, list(found.checkpoint.dtypes)) == (1, ["F32"])
+        assert told in found.warnings
+        for shard in tmp_path.glob("*-of-*"):
+            shard.unlink()
+    (tmp_path / "model.safetensors.index.json").unlink()
+    assert told not in decoded(folder).metadata.warnings
+
+
 def test_without_a_config_the_tensors_alone_are_described(tmp_path):
     files.write_safetensors(tmp_path / "lora.safetensors", {"a": (3, 5), "b": (7,)}, dtypes={"b": "F32"})
     error = error_of("analyze", tmp_path / "lora.safetensors")
@@ -653,6 +669,14 @@ def test_shards_that_are_missing_or_in_a_loop(tmp_path):
     index.unlink()
     index.symlink_to(index.name)
     says("can't be read")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "model.PT", "last.ckpt"])
+def test_weights_in_a_pickle_are_not_opened(name, tmp_path):
+    (tmp_path / name).write_bytes(b"")
+    error = error_of("analyze", tmp_path / name, COLUMNS="1000")
+    assert "a pickle of torch; opening one may run its code" in error
+    assert "give the model's config.json, or save its weights" in error
 
 
 def test_the_package_for_gguf_is_named_where_it_is_missing(tmp_path, monkeypatch):

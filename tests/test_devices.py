@@ -153,6 +153,12 @@ def test_usable_memory_is_less_than_its_label_in_gibibytes():
         ("M5 Max", "apple-m5-max", 1), ("GeForce RTX 5070", "rtx-5070", 1), ("9950x", "ryzen-9950x", 1),
         ("v5e x256", "tpu-v5e", 256),
         ("mi300x", "mi300x", 1), ("mi300xx8", "mi300x", 8), ("mi250x x4", "mi250x", 4),
+        ("h100", "h100-sxm", 1), ("h100x8", "h100-sxm", 8), ("8xH100", "h100-sxm", 8), ("H100:8", "h100-sxm", 8),
+        ("2x4090", "rtx-4090", 2), ("h100-80gb", "h100-sxm", 1), ("A100 80GB", "a100-sxm-80", 1),
+        ("a100-40", "a100-sxm-40", 1), ("NVIDIA H100 80GB HBM3", "h100-sxm", 1), ("H100 NVL", "h100-nvl", 1),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80", 1), ("a100-sxm4-80gb", "a100-sxm-80", 1),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090", 1), ("Tesla T4", "t4", 1), ("rtx3060", "rtx-3060-12", 1),
+        ("rtx4060ti x2", "rtx-4060-ti-16", 2), ("m3max", "apple-m3-max", 1),
     ],
 )  # fmt: skip
 def test_names(text, name, count):
@@ -162,11 +168,27 @@ def test_names(text, name, count):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [(8, "expected a device"), ("this-machine", "this machine is not calibrated")]
-)
+    ("text", "message"),
+    [
+        (8, "expected a device"), ("this-machine", "this machine is not calibrated"),
+        ("cpu", "--device cpu runs and times the model on this machine"), ("cuda", "--device cuda runs"),
+        ("a100", r"which of a100-pcie-40 \(37.3 GiB\), a100-sxm-40 \(39.4 GiB\), a100-pcie-80"),
+        ("a100x8", r"which of a100-pcie-40 \("), ("mi300", r"did you mean mi300x \(192 GiB\) or mi300a \(128 GiB\)"),
+        ("h800", r"did you mean h200-sxm \(131 GiB\) or h100-pcie"), ("nopex8", "expected one of v100-pcie-16, "),
+        ("8xnope", "expected one of v100-pcie-16, "), ("8xnvidia", "expected one device here"),
+    ],
+)  # fmt: skip
 def test_bad_names(text, message):
     with pytest.raises(UsageError, match=message):
         devices.read_devices(text)
+
+
+def test_a_name_that_means_the_most_common_form_is_that_of_no_device():
+    others = {other: device.name for device in every() for other in device.also}
+    assert others == {
+        "h100": "h100-sxm", "h100-80": "h100-sxm", "a100-80": "a100-sxm-80", "a100-40": "a100-sxm-40"
+    }  # fmt: skip
+    assert others.keys().isdisjoint(devices.device_names())
 
 
 def test_a_group_has_all_of_its_devices():
@@ -185,6 +207,7 @@ devices:
     peaks: {bfloat16: 800T}
   abacus:
     title: The abacus
+    also: [frame]
     memory: 64 GiB
     bandwidth: 1.5 TB/s
     peaks: {float32: 20 TFLOP/s, bfloat16: 2e14}
@@ -203,6 +226,7 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
     assert (abacus.memory_bytes, abacus.memory_kind, abacus.bytes_per_second) == (64 * 2**30, "usable", 1.5e12)
     assert abacus.peak("bfloat16") == 2e14
     assert (abacus.node, abacus.network.name, abacus.network.rate.value) == (4, "string", 1e9)
+    assert devices.read_devices("3xframe").device.name == "abacus"
     assert devices.read_devices("abacusx3").memory_bytes == 3 * 64 * 2**30
     assert devices.read_devices("h100-sxmx8").price_per_hour == 20
 
@@ -240,6 +264,7 @@ def test_a_device_of_which_the_peak_of_tf32_alone_is_known_has_bounds(settings):
         ("devices:\n  t4:\n    node: 1", r"node: 1: expected how many devices the link joins, as in 8"),
         ("devices:\n  t4:\n    network: 50 GB/s", r"network: '50 GB/s': expected keys and values"),
         ("devices:\n  t4:\n    year: new", r"'new': expected a year"),
+        ("devices:\n  t4:\n    also: tesla", r"'tesla': expected a list of names"),
         ("devices:\n  t4:\n    notes: old", r"'old': expected a list of sentences"),
         ("devices:\n  t4:\n    title: ''", r"'': expected a text"),
         ("devices:\n  t4: 3", r"devices\.t4: 3: expected keys and values"),
@@ -291,7 +316,7 @@ def test_of_several_calibrated_devices_each_has_a_name(settings):
     write(settings, calibration("cpu", "float32", 1e11), calibration("cuda", "float32", 1e13, threads=1))
     assert devices.read_devices("this-machine-cuda").peak("float32") == 2e13
     assert devices.device("this-machine-cuda").memory_bytes is None
-    with pytest.raises(UsageError, match="which of this-machine-cpu, this-machine-cuda"):
+    with pytest.raises(UsageError, match=r"which of this-machine-cpu.*, this-machine-cuda\?"):
         devices.read_devices("this-machine")
 
 

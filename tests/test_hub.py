@@ -60,6 +60,10 @@ FILES = {name: {"config.json": json.dumps(values).encode()} for name, values in 
     "org/shards": {"model.safetensors.index.json": json.dumps(INDEX).encode(), **SHARDS},
     "org/stored": {"config.json": json.dumps(LLAMA).encode(), "model.safetensors": STORED},
     "org/other": {"config.json": json.dumps(LLAMA | {"hidden_size": 32}).encode(), "model.safetensors": STORED},
+    "org/torn": {
+        "model.safetensors.index.json": json.dumps(INDEX).encode(),
+        "model-1.safetensors": SHARDS["model-1.safetensors"],
+    },
     "org/lying": {"model.safetensors": (10**12).to_bytes(8, "little") + b"{}"},
     "org/untrue": {"model.safetensors": b"\x0b" + bytes(7) + b'{"a": [1]} '},
 }
@@ -330,6 +334,7 @@ def test_tensors_that_differ_from_the_config_are_refused(hub: Hub) -> None:
         ("org/lying", "header is too big"),
         ("org/untrue", "can't be fetched from"),
         ("org/limited", "run it again in 300 s"),
+        ("org/torn", "org/torn: has no model-2.safetensors, which model.safetensors.index.json names; see http"),
     ],
 )
 def test_headers_that_can_not_be_read(hub: Hub, model: str, told: str) -> None:

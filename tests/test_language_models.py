@@ -232,6 +232,17 @@ def test_the_cache_of_deepseek_v3_by_hand():
     assert ledger.step.weight_bytes == 2 * (37_552_282_624 - 129_280 * 7168 + 7168)
 
 
+def test_a_preset_whose_weights_are_published_in_another_format_says_so():
+    """In FP8 those of DeepSeek-V3 are half as large: eight H200 hold them, and no bfloat16."""
+    options = {"N": 4096, "mode": "decode", "on": "h200x8", "trace": False}
+    whole, published = (analyze("deepseek-v3", **options, weights=one) for one in (None, "fp8"))
+    assert whole.metadata.warnings == (
+        "weights are published in fp8, and counted in bfloat16; --weights-dtype fp8 counts them as published",
+    )
+    assert published.metadata.warnings == analyze("deepseek-v3", N=64, trace=False).metadata.warnings == ()
+    assert published.held_bytes < 8 * 141e9 < whole.held_bytes
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "last", "most"),
     [
@@ -241,7 +252,8 @@ def test_the_cache_of_deepseek_v3_by_hand():
         ("llama3-8b", {"N": 8193, "mode": "train"}, 8193, 8192),
         ("llama3-8b", {"N": 8000, "mode": "generate", "new_tokens": 193}, 8192, None),  # the last token is not read
         ("llama3-8b", {"N": 8000, "mode": "generate", "new_tokens": 194}, 8193, 8192),
-        ("deepseek-v3", {"N": 131_072, "mode": "decode"}, 131_072, None),  # `positions` of the spec, not its `length`
+        # `positions` of the spec, not its `length`
+        ("deepseek-v3", {"N": 131_072, "mode": "decode", "weights": "none"}, 131_072, None),
         ("bloom-560m", {"N": 2049}, 2049, None),  # ALiBi has no positions
         ("qwen2.5-32b", {"N": 200_000, "mode": "prefill"}, 200_000, 131_072),
         ("gpt-oss-20b", {"N": 131_073, "mode": "decode"}, 131_073, 131_072),

@@ -1,6 +1,7 @@
 """ONNX graphs: counts by hand, those of the same modules in torch, sizes, files that are none."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -440,6 +441,104 @@ def test_sizes_that_the_file_states_help_where_an_operator_is_not_known(tmp_path
     made.value_info.append(helper.make_tensor_value_info("m", 1, ["2*seq", 8]))
     onnx.save(model(made), tmp_path / "it.onnx")
     assert xfcost.analyze(str(tmp_path / "it.onnx"), N=5).total("macs") == 10 * 64
+
+
+OURS = {"domain": "com.microsoft"}
+FULL_IMAGE = [1, 4, 8, 8]
+# name -> an operator, the shape of its input, its other inputs, what is refused, the opset
+MISMATCHES = {
+    "channels": (node("Conv", "x w", "y"), FULL_IMAGE, {"w": (6, 3, 3, 3)}, "channels of the input: expected 3, got 4"),
+    "groups": (node("Conv", "x w", "y", group=4), FULL_IMAGE, {"w": (6, 1, 3, 3)}, "expected a multiple of 4, got 6"),
+    "kernel": (node("Conv", "x w", "y", kernel_shape=[5, 5]), FULL_IMAGE, {"w": (6, 4, 3, 3)}, "kernel_shape"),
+    "bias": (node("Conv", "x w b", "y"), FULL_IMAGE, {"w": (6, 4, 3, 3), "b": (5,)}, "the bias: expected 6, got 5"),
+    "window": (node("Conv", "x w", "y"), [1, 3, 2, 2], {"w": (6, 3, 3, 3)}, "at least those of a window, got 2×2"),
+    "transposed": (node("ConvTranspose", "x w", "y"), FULL_IMAGE, {"w": (3, 6, 3, 3)}, "expected 3, got 4"),
+    "deformable": (
+        node("DeformConv", "x w o", "y"), FULL_IMAGE, {"w": (6, 3, 3, 3), "o": (1, 18, 6, 6)}, "expected 3, got 4"
+    ),
+    "whole numbers": (
+        node("QLinearConv", "q s z w s z s z", "y"), FULL_IMAGE,
+        {"q": tensor("q", tuple(FULL_IMAGE), np.uint8), "s": np.array(1, np.float32), "z": np.array(0, np.uint8),
+         "w": tensor("w", (6, 3, 3, 3), np.uint8)}, "expected 3, got 4",
+    ),
+    "group norm": (
+        node("GroupNormalization", "x w b", "y", num_groups=2), FULL_IMAGE, {"w": (2,), "b": (2,)}, "expected 4", 21
+    ),
+    "instance norm": (node("InstanceNormalization", "x w b", "y"), FULL_IMAGE, {"w": (5,), "b": (5,)}, "expected 4"),
+    "layer norm": (node("LayerNormalization", "x w", "y"), [6, 8], {"w": (7,)}, "the weights: expected 8, got 7"),
+    "slope": (node("PRelu", "x w", "y"), [6, 8], {"w": (7,)}, "the slope: expected 8, got 7"),
+    "norm of a sum": (
+        node("SkipLayerNormalization", "x r w", "y", **OURS), [1, 6, 8], {"r": (1, 5, 8), "w": (8,)}, "expected 6×8"
+    ),
+    "Gemm": (node("Gemm", "x w b", "y"), [6, 8], {"w": (8, 5), "b": (4,)}, "the bias: expected 5, got 4"),
+    "product": (node("FusedMatMul", "x w", "y", **OURS), [6, 8], {"w": (7, 8)}, "rows of the second matrix"),
+    "few bits": (
+        node("MatMulNBits", "x w s", "y", **OURS, bits=4, block_size=32, K=32, N=64), [6, 8],
+        {"w": tensor("w", (64, 1, 16), np.uint8), "s": (64,)}, "the width of the input: expected 32, got 8",
+    ),
+    "Einsum": (node("Einsum", "x w", "y", equation="ij,jk->ik"), [6, 8], {"w": (7, 5)}, "the length of j"),
+    "keys": (node("Attention", "x k v", "y"), [2, 4, 6, 8], {"k": (2, 4, 9, 7), "v": (2, 4, 9, 5)}, "expected 8", 23),
+    "values": (
+        node("Attention", "x k v", "y"), [2, 4, 6, 8], {"k": (2, 4, 9, 8), "v": (2, 4, 7, 5)}, "expected 2×4×9", 23
+    ),
+    "heads": (
+        node("Attention", "x k v", "y"), [2, 4, 6, 8], {"k": (2, 3, 9, 8), "v": (2, 3, 9, 5)}, "a multiple of 3", 23
+    ),
+    "mask": (
+        node("Attention", "x k v m", "y"), [2, 4, 6, 8], {"k": (2, 4, 9, 8), "v": (2, 4, 9, 5), "m": (6, 7)},
+        "the mask: expected 6×9, got 6×7", 23,
+    ),
+    "recurrence": (
+        node("LSTM", "x w r", "y", hidden_size=16), [6, 2, 8], {"w": (1, 64, 7), "r": (1, 64, 16)}, "expected 1×64×8"
+    ),
+    "states": (
+        node("GRU", "x w r", "y", hidden_size=16), [6, 2, 8], {"w": (1, 48, 8), "r": (1, 48, 15)}, "the shape of R"
+    ),
+    "Reshape": (node("Reshape", "x s", "y"), [6, 8], {"s": [5, 7]}, "elements of the new shape: expected 48, got 35"),
+    "indices": (node("Gather", "x i", "y"), [6, 8], {"i": [9]}, "indices: expected -6 to 5, got 9"),
+    "updates": (
+        node("ScatterElements", "x i u", "y", axis=1), [6, 8], {"i": tensor("i", (6, 3), np.int64), "u": (6, 4)},
+        "expected 6×3, got 6×4",
+    ),
+    "rows of updates": (
+        node("ScatterND", "x i u", "y"), [6, 8], {"i": tensor("i", (3, 1), np.int64), "u": (3, 7)}, "expected 3×8"
+    ),
+    "blocks": (node("DepthToSpace", "x", "y", blocksize=3), FULL_IMAGE, {}, "expected a multiple of 9, got 4"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+def test_shapes_that_do_not_fit_are_refused_as_onnx_runtime_refuses_them(name, tmp_path):
+    operator, shape, weights, told, *opset = MISMATCHES[name]
+    operator.name = "/net/it"
+    path = file(tmp_path / "it.onnx", [operator], {"x": shape}, weights, *opset)
+    with pytest.raises(UsageError, match=re.escape(told)) as refused:
+        xfcost.analyze(path)
+    assert f"/net/it ({operator.op_type}) does not take" in str(refused.value)
+
+
+def test_more_tokens_than_a_table_has_positions_are_refused(tmp_path):
+    path = file(tmp_path / "it.onnx", [
+        node("Shape", "x", "n", start=1, end=2), node("Squeeze", "n", "many"), node("Range", "zero many one", "places"),
+        node("Gather", "table places", "y", "/wpe/Gather"),
+    ], {"x": ["batch", "seq"]}, {"table": (64, 8), "zero": np.array(0), "one": np.array(1)})  # fmt: skip
+    assert xfcost.analyze(path, N=64).total("moved") == 64 * 8
+    with pytest.raises(UsageError, match=r"/wpe/Gather \(Gather\) .* expected -64 to 63, got 64"):
+        xfcost.analyze(path, N=65)
+
+
+def test_a_note_names_operators_on_which_no_output_depends(tmp_path):
+    """ONNX Runtime runs them, so they are counted; what only a branch reads is needed."""
+    way = helper.make_graph([node("Relu", "read", "made")], "way", [], [helper.make_tensor_value_info("made", 1, None)])
+    made = [
+        node("MatMul", "x w", "unread", "spare"), node("Relu", "unread", "unread2"), node("MatMul", "x w", "read"),
+        node("If", "c", "y", then_branch=way, else_branch=way),
+    ]  # fmt: skip
+    ledger = xfcost.analyze(file(tmp_path / "it.onnx", made, {"x": [6, 8]}, {"w": (8, 8), "c": np.array(True)}))
+    assert ledger.total("macs") == 2 * 6 * 64
+    assert ledger.metadata.notes[1] == (
+        "no output depends on spare (MatMul), Relu (384 MACs), which ONNX Runtime computes too: counted"
+    )
 
 
 # ── sizes ──

@@ -25,7 +25,7 @@ from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.files import Expected, read_bytes
 from xfcost.ledger.read_numbers import read_number, whole_number
 from xfcost.ledger.roofs import roofs_of
-from xfcost.ledger.units import number_of
+from xfcost.ledger.units import number_of, size
 from xfcost.spec.reader import YamlPath, read, read_file, shown_value
 
 _NEEDED: Final = ("bandwidth", "peaks")
@@ -118,6 +118,7 @@ class DeviceFile:
         readers: dict[str, Callable[[Any, YamlPath], Any]] = {
             "title": self._text,
             "driver": self._text,
+            "also": self._names,
             "vendor": self._text,
             "year": lambda given, at: self._number(given, at, "a year, as in 2022"),
             "generation": self._text,
@@ -206,6 +207,11 @@ class DeviceFile:
         if isinstance(given, bool) or not isinstance(given, kind) or not least <= given <= most:
             raise self._source.error(path, f"{shown_value(given)}: expected {what}")
         return given
+
+    def _names(self, given: Any, path: YamlPath) -> tuple[str, ...]:
+        if not isinstance(given, list):
+            raise self._source.error(path, f"{shown_value(given)}: expected a list of names")
+        return tuple(self._text(name, (*path, number)) for number, name in enumerate(given))
 
     def _notes(self, given: Any, path: YamlPath) -> tuple[str, ...]:
         if not isinstance(given, list):
@@ -296,14 +302,18 @@ def _calibrations(where: Path) -> dict[str, list[_Calibrated]]:
 
 
 _SHIPPED: Final = Path(__file__).with_name("devices.yaml")
-_GROUP: Final = re.compile(r"(?P<name>.*[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
-_VENDORS: Final = re.compile(r"^\s*(nvidia|amd|google|aws|geforce|instinct)\b[\s_-]*", re.IGNORECASE)
+_GROUP: Final = re.compile(r"(?P<name>.*[^\s\[])\s*\[?\s*[x×*:]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
+_COUNT_FIRST: Final = re.compile(r"(?P<count>\d+)\s*[x×*]\s*(?P<name>.*\S)", re.IGNORECASE)
+_VENDORS: Final = re.compile(r"^\s*((nvidia|amd|google|aws|geforce|instinct|tesla)\b[\s_-]*)+", re.IGNORECASE)
+# What torch, and other commands, call devices of the machine itself.
+_RUNS_HERE: Final = frozenset({"cpu", "gpu", "cuda", "mps", "local", "auto"})
 _EXAMPLE: Final = "as in h100-sxm, or h100-sxmx8 for eight of them (`xfcost devices` lists them)"
+_MOST_NEAR: Final = 4
 _EXPECTED: Final = Expected(what="a YAML file", large="a list of devices is a few pages of YAML")
 
 
 def read_devices(given: Any, option: str = "--on") -> DeviceGroup:
-    """The devices that `given` names: `h100-sxm`, `h100-sxmx8`, `h100-sxm[x8]`, `H100-SXM x8`.
+    """The devices that `given` names: `h100-sxm`, `h100-sxmx8`, `h100-sxm[x8]`, `H100-SXM x8`, `8xH100`.
 
     Raises:
         UsageError: there is no such device, more than one, or the count is no number of devices.
@@ -318,16 +328,16 @@ def read_devices(given: Any, option: str = "--on") -> DeviceGroup:
         raise UsageError(f"{option} {shown(given)}: expected a device, {_EXAMPLE}")
     if (name := _known(text)) is not None:
         return DeviceGroup(device=device(name))
-    several = _GROUP.fullmatch(text)
-    name = _known(several["name"]) if several else None
-    if "," in text or any(_members(one) for one in (text, several["name"] if several else "")):
+    several = _counted(text)
+    if "," in text or any(_members(one) for one in (text, *(name for name, _ in several))):
         raise UsageError(
             f"{option} {shown(given)}: expected one device here; `xfcost analyze` sets several side by side"
         )
-    if several is None or name is None:
-        raise UsageError(f"{option} {shown(given)}: {_unknown(several['name'] if several else text)}")
+    name, number = next(((one, number) for part, number in several if (one := _known(part))), (None, ""))
+    if name is None:
+        raise UsageError(f"{option} {shown(given)}: {_unknown(text)}")
     try:
-        count = whole_number(option, several["count"], least=1, most=MOST_DEVICES, example=f"{name}x8")
+        count = whole_number(option, number, least=1, most=MOST_DEVICES, example=f"{name}x8")
     except UsageError:
         raise UsageError(
             f"{option} {shown(given)}: expected x1 to x{MOST_DEVICES:,} devices, as in {option} {name}x8"
@@ -360,11 +370,15 @@ def _groups(given: Any, option: str) -> list[DeviceGroup]:
     text = given.strip()
     if (name := _known(text)) is not None:
         return [DeviceGroup(device=device(name))]
-    several = _GROUP.fullmatch(text)
-    for name, count in ((text, ""), (several["name"], f"x{several['count']}") if several else ("", "")):
+    for name, count in ((text, ""), *_counted(text)):
         if members := _members(name):
-            return [read_devices(f"{member}{count}", option) for member in members]
+            return [read_devices(f"{member}x{count}" if count else member, option) for member in members]
     return [read_devices(given, option)]
+
+
+def _counted(text: str) -> list[tuple[str, str]]:
+    """The name and the count of several devices, `8xh100` or `h100x8`: as the text can be read."""
+    return [(found["name"], found["count"]) for one in (_GROUP, _COUNT_FIRST) if (found := one.fullmatch(text))]
 
 
 def _members(text: str) -> list[str]:
@@ -440,37 +454,71 @@ def _own() -> DeviceFile | None:
 
 
 def _known(text: str) -> str | None:
-    """The device that `text` names, without vendor, case, spaces and hyphens, or by words that only one has."""
-    return _among(device_names(), text)
+    """The device of that name, without vendor, case, spaces and hyphens; or that has the words of `text` alone."""
+    names = device_names()
+    if (found := _same(names, text)) is not None:
+        return found
+    letters = _letters(text)
+    others = {_letters(one): name for name in names for one in (device(name).driver, *device(name).also) if one}
+    return others.get(letters) or _among(names, text)
 
 
 def _among(names: Sequence[str], text: str) -> str | None:
-    text = _VENDORS.sub("", text)
-    same = [name for name in names if _letters(name) == _letters(text)]
-    return same[0] if same else next(iter(found), None) if len(found := _with_words(text, names)) == 1 else None
+    found = _same(names, text)
+    return found or (several[0] if len(several := _with_words(text, names)) == 1 else None)
+
+
+def _same(names: Sequence[str], text: str) -> str | None:
+    return next((name for name in names if _letters(name) == _letters(text)), None)
 
 
 def _letters(name: str) -> str:
-    return re.sub(r"[\s_-]+", "", name.lower())
+    return "".join(_words(name))
 
 
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[\s_-]+", name.lower()))
+def _words(name: str) -> list[str]:
+    """`A100-SXM4-80GB` is `a100 sxm 80`."""
+    words = re.split(r"[\s_-]+", _VENDORS.sub("", name).strip().lower())
+    return [re.sub(r"(?<=^sxm)\d$|(?<=\d)gb$", "", word) for word in words]
 
 
 def _with_words(text: str, names: Iterable[str]) -> list[str]:
-    """The names that have every word of `text`: `a100` is in four."""
-    return [name for name in names if _words(text) <= _words(name)]
+    """The names that have every word of `text`, `a100` is in four; or some in a row, as `rtx3060` of `rtx-3060-12`."""
+    words, letters = set(_words(text)), _letters(text)
+    return [name for name in names if words <= set(_words(name)) or letters in _rows(_words(name))]
+
+
+def _rows(words: Sequence[str]) -> set[str]:
+    places = range(len(words) + 1)
+    return {"".join(words[first:last]) for first in places for last in places[first + 1 :]}
+
+
+def _with_memory(name: str) -> str:
+    memory = device(name).memory_bytes
+    return name if memory is None else f"{name} ({size(memory, 3)})"
 
 
 def _unknown(text: str) -> str:
     names = device_names()
     if text.lower().startswith(THIS_MACHINE) and not calibrated_names():
         return "this machine is not calibrated; `xfcost calibrate` measures its peaks (a few minutes)"
-    if found := _with_words(text, names):
-        return f"which of {', '.join(found)}?"
-    near = near_names(text, names)
+    if text.lower() in _RUNS_HERE:
+        here = "cpu" if text.lower() == "cpu" else "cuda"
+        return (
+            f"expected a device of `xfcost devices`, of which figures are known; --device {here} runs and times the "
+            "model on this machine"
+        )
+    parts = [name for name, _ in _counted(text)]
+    if found := next((several for one in (text, *parts) if (several := _with_words(one, names))), []):
+        return f"which of {', '.join(map(_with_memory, found))}?"
+    near = near_names(text, names) or [
+        name
+        for part in (text, *parts)
+        for word in near_names(part, {word for name in names for word in _words(name) if not word.isdigit()})
+        for name in _with_words(word, names)
+    ]
     if near:
-        return f"there is no such device; did you mean {' or '.join(near)}? (`xfcost devices` lists all)"
+        listed = " or ".join(map(_with_memory, dict.fromkeys(near[:_MOST_NEAR])))
+        return f"there is no such device; did you mean {listed}? (`xfcost devices` lists all)"
     listed = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
     return f"there is no such device; expected one of {listed} (`xfcost devices` lists all)"

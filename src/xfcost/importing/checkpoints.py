@@ -52,6 +52,8 @@ class Checkpoint(NamedTuple):
     """What the file says of its quantisation as a whole (`Q4_K_M`)."""
     module_name: Callable[[str], str] = str
     """What transformers calls a tensor."""
+    unread: str = ""
+    """Which files of the folder are not read, and why."""
 
     @property
     def bytes(self) -> int:
@@ -246,18 +248,20 @@ class _Index(msgspec.Struct):
 def shards_of(path: str) -> dict[str, list[str]]:
     """Name of each safetensors file of a folder, or of a single file -> the tensors that the index says are in it.
 
+    Of a folder that has both, `model.safetensors` is read and no index, as transformers and huggingface_hub do.
+
     Raises:
         UsageError: the index is none, or names files outside of the folder; or several files could be meant.
     """
     folder, own = (path, None) if os.path.isdir(path) else os.path.split(path)
     index = os.path.join(folder, INDEX)
+    if own is None and os.path.lexists(os.path.join(folder, _WHOLE)):
+        return {_WHOLE: []}
     if os.path.lexists(index) and (own is None or _SHARD.fullmatch(own)):
         return _indexed(index, stamp(index))
     if own is not None:
         return {own: []}
     names = sorted(name for name in os.listdir(folder) if name.endswith(_ENDING))
-    if _WHOLE in names:
-        return {_WHOLE: []}
     if len(names) > 1 and not all(map(_SHARD.fullmatch, names)):
         listed = ", ".join(printable(one, 60) for one in names[:4])
         raise UsageError(
@@ -355,7 +359,9 @@ def read_checkpoint(place: str, config: Mapping[str, Any]) -> Checkpoint:
         UsageError: a file is missing or bad.
     """
     tensors, files = _known(place, _state(place))
-    return Checkpoint(place, config, tensors, files)
+    both = [os.path.join(place, name) for name in (_WHOLE, INDEX)]  # no paths where `place` is a file
+    unread = f"{_WHOLE} is read, as transformers reads it; {INDEX} is not" if all(map(os.path.exists, both)) else ""
+    return Checkpoint(place, config, tensors, files, unread=unread)
 
 
 def _state(place: str) -> tuple[tuple[str, int, int], ...]:

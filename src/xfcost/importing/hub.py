@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from xfcost.importing.checkpoints import StoredTensor
+from xfcost.importing.checkpoints import INDEX, StoredTensor
 from xfcost.ledger.calibration import folder
 from xfcost.ledger.errors import NotFetchedError, UsageError, printable, shown
 from xfcost.ledger.files import Say, write_whole
@@ -219,6 +220,15 @@ def _quiet() -> Iterator[None]:
         set_verbosity(before)
 
 
+def _missing(error: BaseException) -> str:
+    """What a model lacks: its config, or a shard of its weights."""
+    asked = str(getattr(getattr(error, "response", None), "url", ""))
+    file = printable(unquote(urlsplit(asked).path.rpartition("/")[2]), 120)
+    if file and file != _FILE:
+        return f"has no {file}, which {INDEX} names"
+    return f"has no {_FILE}, and no other description is read"
+
+
 def _meaning(model: HubName, error: BaseException) -> str:
     """What an error of huggingface_hub, or of the network below it, means, and how to mend it, in one line.
 
@@ -241,7 +251,7 @@ def _meaning(model: HubName, error: BaseException) -> str:
         "GatedRepoError": f"is gated; accept its terms at {page}, and log in: {_LOG_IN}",
         "RepositoryNotFoundError": f"{ENDPOINT} has no such model{model.near} If it is private, log in: {_LOG_IN}",
         "RevisionNotFoundError": f"has no revision {shown(model.revision)}; {page} lists its branches and tags",
-        "EntryNotFoundError": f"has no config.json, and no other description is read; see {page}/tree/main",
+        "EntryNotFoundError": f"{_missing(error)}; see {page}/tree/{model.revision or 'main'}",
         401: f"the Hub refuses the token; log in again: {_LOG_IN}",
         403: f"may not be read with this token; see {page}",
         429: f"{ENDPOINT} limits the rate of requests; run it again {when}, or log in for more: {_LOG_IN}",

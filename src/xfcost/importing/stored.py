@@ -92,6 +92,7 @@ def stored_weights(checkpoint: Checkpoint, config_name: str, bits: int = 4) -> S
         bytes=checkpoint.bytes,
         dtypes=checkpoint.dtypes,
         modules={key: _together(same) for key, same in experts.items()},
+        unread=checkpoint.unread,
     )
 
 

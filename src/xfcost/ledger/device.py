@@ -60,6 +60,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     vendor: str
     driver: str | None = None
     """The name that its driver reports, as torch gives it; None where that isn't known, or is of a part of it."""
+    also: tuple[str, ...] = ()
+    """Names that several devices could have, and that mean this one, the most common form: `h100` is `h100-sxm`."""
     year: int | None = None
     generation: str | None = None
     """The architecture of a GPU, `Hopper`; None of other devices, and where it isn't known."""

@@ -66,6 +66,8 @@ class StoredWeights(msgspec.Struct, frozen=True, eq=False):
     dtypes: Mapping[str, int]
     """Type, as the files call it -> bytes of its tensors; the one with most bytes is first."""
     modules: Mapping[ModuleKey, StoredModule]
+    unread: str = ""
+    """Which files of the folder are not read, and why; empty where all are."""
 
 
 _LAYER: Final = re.compile(r"(?:^|(?P<stack>.*?)\.)(?:layers|layer|blocks|block|blk|h)\.(?P<layer>\d+)\.(?P<name>.+)")

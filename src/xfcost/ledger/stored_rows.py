@@ -120,6 +120,7 @@ def checkpoint_warnings(
     if stored is None:
         return found
     found += joined(rows, stored, None if weights is None else weights.fused).warnings
+    found += (stored.unread,) if stored.unread else ()
     kind = next(iter(stored.dtypes), "")
     if weights is not None and weights.tensors is not None and _FLOATS.get(kind, element) != element:
         found += (f"weights are counted as stored, in {kind}; --weights none counts them as loaded in the run's dtype",)

@@ -350,6 +350,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Published number of MACs."""
     flops: Figure | None = None
     """Published number of FLOPs, two per MAC."""
+    weights: Literal["int4", "fp8", "mxfp4", "int8"] | None = None
+    """Format of the published weights, one of `--weights-dtype`; reports say where a run counts them in its dtype."""
     source: str
     """Where the figures were published: a table, a section, a repository."""
     convention: str | None = None

@@ -41,7 +41,17 @@ from xfcost.spec.checks import (
 from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import Source, YamlPath
-from xfcost.spec.run import Chosen, Run, cache_of, check_prefix, chosen_for, is_language_model, tensors_of, weights_of
+from xfcost.spec.run import (
+    Chosen,
+    Run,
+    cache_of,
+    check_prefix,
+    chosen_for,
+    is_deployed,
+    is_language_model,
+    tensors_of,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from xfcost.spec.load import Loaded
@@ -231,7 +241,7 @@ class Placement:
             weight_format=weight_format,
             checkpoint=tensors_of(self.loaded.weights),
             positions=positions,
-            warnings=(*warnings, *self._beyond(positions, last)),
+            warnings=(*warnings, *self._beyond(positions, last), *self._unlike_published()),
             cache_format=cache_of(run, self.loaded.weights),
             memory_level=run.memory_level,
             settings=settings,
@@ -282,6 +292,14 @@ class Placement:
         if positions is None or not isinstance(stream.input, TokenInput):
             return ()
         return beyond_positions(stream.input.length + self.run.new_tokens - 1, positions)
+
+    def _unlike_published(self) -> tuple[str, ...]:
+        """A warning where the weights of a deployed run are counted in its dtype, and published in another format."""
+        form = next((one.weights for one in self.spec.published if one.weights is not None), None)
+        if form is None or self.run.weight_format is not None or self.run.mode == "train" or not is_deployed(self.run):
+            return ()
+        counted = f"--weights-dtype {form} counts them as published"
+        return (f"weights are published in {form}, and counted in {self.chosen.dtype}; {counted}",)
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry, embed, shape = self.stem(path, stream, number)

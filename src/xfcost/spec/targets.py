@@ -77,7 +77,7 @@ def module_target(text: str) -> ModuleTarget | None:
     A checkpoint is a folder with a config.json or with tensors, a safetensors file or a GGUF.
 
     Raises:
-        UsageError: a Python file without a name in it.
+        UsageError: a Python file without a name in it; or weights as a pickle.
     """
     if found := _IN_FILE.match(text):
         return ModuleTarget("file", found["place"], found["name"], text)
@@ -91,6 +91,12 @@ def module_target(text: str) -> ModuleTarget | None:
         )
     if (name := listed_name(text)) is not None:
         return ModuleTarget("config", str(config_of(name)), "", name)
+    if os.path.splitext(text)[1].lower() in _PICKLES:
+        raise UsageError(
+            f"{printable(text, 200)}: a pickle of torch; opening one may run its code, so xfcost doesn't; give the "
+            "model's config.json, or save its weights beside that as safetensors: "
+            "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')"
+        )
     if (kind := _GRAPHS.get(os.path.splitext(text)[1])) is not None:
         return ModuleTarget(kind, text, "", text)
     if text.endswith((".safetensors", ".gguf")) or is_checkpoint(text):
@@ -98,6 +104,7 @@ def module_target(text: str) -> ModuleTarget | None:
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
 
 
+_PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt")
 _GRAPHS: Final[dict[str, Literal["program", "onnx"]]] = {".pt2": "program", ".onnx": "onnx"}
 
 

@@ -14,9 +14,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost import __version__
-from xfcost.importing.onnx_graphs.file import OnnxFile
+from xfcost.importing.onnx_graphs.file import OnnxFile, graphs_of
 from xfcost.importing.onnx_graphs.operations import Attention, Operands, attention_of, costs_of
-from xfcost.importing.onnx_graphs.shapes import PASSING, Ran, Value, Walk, is_float, shape_text
+from xfcost.importing.onnx_graphs.shapes import PASSING, Ran, Value, Walk, is_float, named, shape_text
 from xfcost.ledger.accounts import RUN, WeightsRead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -104,11 +104,12 @@ def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
     names = tuple(f"{operator} ({times:,}×)" for operator, times in missing.items())
     rows_of = tuple(labelled(one, title) for one in collapsed(found))
     kinds, stored = scores.kinds(), {_type_name(one.element) for one in weights.elements.values()}
+    unused = _note_of_unused(file.graph, list(rows.values()))
     warning = f"weights are stored as {' and '.join(sorted(stored))}; bytes count all of them as {dtype}"
     return Ledger(
         metadata=Metadata(
             name=title, tokens=DASH, grid_tokens=sized.tokens or 0, inputs=", ".join(texts) or "none", dtype=dtype,
-            attention=" and ".join(sorted(kinds)) or "no", source=path, image=sized.image, notes=(NOTE,),
+            attention=" and ".join(sorted(kinds)) or "no", source=path, image=sized.image, notes=(NOTE, *unused),
             warnings=(warning,) if stored - {dtype} else (),
             versions={"xfcost": __version__},
         ),
@@ -120,6 +121,38 @@ def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
             fused_bytes=scores.statistics * max(_STATISTIC_BYTES, BYTES_PER_ELEMENT[dtype]),
         ),
     ).run_with("onnx")  # fmt: skip
+
+
+def _note_of_unused(graph: onnx.GraphProto, rows: Sequence[_Row]) -> tuple[str, ...]:
+    """What operators cost on which no output depends: ONNX Runtime (1.32, every level of optimisation) runs them."""
+    needed = {one.name for one in graph.output}
+    unused = set[int]()
+    for node in reversed(graph.node):
+        if needed.isdisjoint(node.output):
+            unused.add(id(node))
+        else:
+            needed.update(_names_read(node))
+    found = [row for row in rows if id(row.first.node) in unused and any(row.costs.values())]
+    if not found:
+        return ()
+    names = ", ".join(named(row.first.node) for row in found[:_MOST_NAMED])
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    macs = sum(row.costs["macs"] for row in found)
+    return (f"no output depends on {names}{more} ({macs:,} MACs), which ONNX Runtime computes too: counted",)
+
+
+def _names_read(node: onnx.NodeProto) -> set[str]:
+    """What a node and the graphs in it read."""
+    inner = (graph for attribute in node.attribute for graph in graphs_of(attribute))
+    below = (name for graph in inner for name in (*_read_in(graph), *(one.name for one in graph.output)))
+    return {*node.input, *below}
+
+
+def _read_in(graph: onnx.GraphProto) -> set[str]:
+    return {name for node in graph.node for name in _names_read(node)}
+
+
+_MOST_NAMED: Final = 3
 
 
 def _type_name(element: int) -> str:

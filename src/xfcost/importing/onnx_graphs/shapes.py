@@ -11,6 +11,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from xfcost.importing.onnx_graphs.contracts import disagreement
 from xfcost.importing.onnx_graphs.file import MOST_KNOWN, OnnxFile, length_of, names_in
 from xfcost.importing.onnx_graphs.shapes_of_contrib import shapes_of_contrib
 from xfcost.ledger.errors import UsageError, printable
@@ -117,11 +118,11 @@ class Walk:
                 why = "which only a later one makes: the graph has a circle, or is not in order" if name in made else (
                     "which nothing makes"
                 )  # fmt: skip
-                raise UsageError(f"{self._file.name}: {_named(node)} reads {printable(name, 80)!r}, {why}")
+                raise UsageError(f"{self._file.name}: {named(node)} reads {printable(name, 80)!r}, {why}")
         for name in node.output:
             if name and name in values:
                 raise UsageError(
-                    f"{self._file.name}: {_named(node)} makes {printable(name, 80)!r}, which is there already"
+                    f"{self._file.name}: {named(node)} makes {printable(name, 80)!r}, which is there already"
                 )
 
     def _run(
@@ -140,7 +141,7 @@ class Walk:
                 outputs, missing = _CONTROL[node.op_type](self, ran, values)
             except (KeyError, IndexError, ValueError) as error:
                 raise UsageError(
-                    f"{self._file.name}: {_named(node)} lacks a graph or an input ({type(error).__name__})"
+                    f"{self._file.name}: {named(node)} lacks a graph or an input ({type(error).__name__})"
                 ) from error
             ran = ran._replace(missing=missing)
         else:
@@ -206,7 +207,13 @@ class Walk:
         passes = alone and node.op_type in {*PASSING, "DequantizeLinear"}
         if passes and outputs and outputs[0] is not None:
             outputs[0] = outputs[0]._replace(weights=given[0].weights)
+        if (why := disagreement(node, inputs, outputs, self._file.opsets.get("", 1))) is not None:
+            raise self._refused(node, inputs, why)
         return outputs
+
+    def _refused(self, node: onnx.NodeProto, inputs: Sequence[Value | None], why: str) -> UsageError:
+        shapes = ", ".join(map(shape_text, inputs))
+        return UsageError(f"{self._file.name}: {named(node)} does not take {shapes}: {why}")
 
     def _of_constant(self, node: onnx.NodeProto) -> Value:
         import numpy as np
@@ -250,7 +257,7 @@ class Walk:
             schema = onnx.defs.get_schema(node.op_type, version, "")
         except onnx.defs.SchemaError:
             raise UsageError(
-                f"{self._file.name}: {_named(node)}: ONNX has no operator {printable(node.op_type)} in opset {version}"
+                f"{self._file.name}: {named(node)}: ONNX has no operator {printable(node.op_type)} in opset {version}"
             ) from None
         if any(one is not None and not one.element for one in inputs):
             return []  # what an unknown operator made, or no tensor
@@ -265,9 +272,8 @@ class Walk:
                 schema, node, types, data or None, None, self._imports, self._file.ir_version
             )
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
-            shapes = ", ".join(map(shape_text, inputs))
             why = printable(str(error).strip().partition("\n")[0].removeprefix("[ShapeInferenceError] "), 160)
-            raise UsageError(f"{self._file.name}: {_named(node)} does not take {shapes}: {why}") from None
+            raise self._refused(node, inputs, why) from None
         except (RuntimeError, ValueError, TypeError):  # the rule fails; the file may say the shape
             return []
         return [_value_of(found.get(name)) if name else None for name in node.output]
@@ -321,7 +327,7 @@ class Walk:
 
         body = ran.node.attribute[0].g if ran.node.attribute else None
         if body is None:
-            raise UsageError(f"{self._file.name}: {_named(ran.node)} has no body")
+            raise UsageError(f"{self._file.name}: {named(ran.node)} has no body")
         most, condition = (ran.inputs[place] if place < len(ran.inputs) else None for place in (0, 1))
         turns = None if most is None or most.data is None else int(most.data.reshape(-1)[0])
         states: list[Value | None] = list(ran.inputs[2:])
@@ -410,7 +416,7 @@ def _own_domain(node: onnx.NodeProto) -> bool:
     return node.domain == ""
 
 
-def _named(node: onnx.NodeProto) -> str:
+def named(node: onnx.NodeProto) -> str:
     """`/layers.0/MatMul (MatMul)`."""
     name = printable(node.name, 80)
     return f"{name} ({printable(node.op_type)})" if name else printable(node.op_type)

@@ -68,6 +68,8 @@ def _one(device: Device) -> Iterator[Part]:
     more = "   ".join(str(part) for part in (device.name, device.vendor, device.year, measured) if part)
     yield TextLines([f"   {more}"], head=device.title)
     yield from (Gap(), table_of(list(figures(device)), _TEXT), Gap())
+    if device.also:
+        yield TextLines([f"named in short: {', '.join(device.also)}"])
     if device.price_per_hour is not None:
         yield TextLines([f"price per hour: {_price(device)} (your entry)"])
     yield TextLines([f"note: {note}" for note in device.notes], ended=True)
