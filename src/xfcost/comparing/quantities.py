@@ -433,13 +433,13 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "time of the run",
         "time of the run at the given rate",
         _of_part("training.plan.given_days", "training.run.days"),
-        column="days",
+        column="run time",
     ),
     "bound_days": Quantity(
         "  at the peak, a lower bound",
         "time of the run at the peak rate, which no run reaches",
         _of_part("training.plan.bound_days"),
-        column="least days",
+        column="least run time",
     ),
     "device_bytes": Quantity(
         "memory of a device",
@@ -486,8 +486,8 @@ QUANTITIES: Final[dict[str, Quantity]] = {
 }
 
 
-def figure_text(quantity: str, value: float | None, *, headed: bool = False) -> str:
-    """A figure in the unit of its quantity; `headed`: under a heading that names it."""
+def figure_text(quantity: str, value: float | None) -> str:
+    """A figure in the unit of its quantity."""
     if value is None:
         return units.DASH
     known = QUANTITIES.get(quantity)
@@ -497,7 +497,7 @@ def figure_text(quantity: str, value: float | None, *, headed: bool = False) -> 
         case "s":
             return units.seconds(value)
         case "days":
-            return days_text(value, "" if headed else "day")
+            return days_text(value)
         case "bytes":
             return units.size(int(value))
     return units.count(value)

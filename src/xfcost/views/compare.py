@@ -310,7 +310,7 @@ class SystemColumn(NamedTuple):
             return units.ratio(comparison.ratios[name][self.quantity], 3)
         value = comparison.figures[name].get(self.quantity)
         bound = bounded(ledger, self.quantity) if value else ""
-        return f"{'≥' if bound else ''}{figure_text(self.quantity, value, headed=True)}"
+        return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
 
 
 COLUMNS: Final = (
@@ -609,8 +609,7 @@ def paper_table(comparison: Comparison) -> DataTable:
     columns = [TableColumn("model", named="Model")]
     cells = [list(comparison.names)]
     for one, texts in shown.items():
-        apart = one.what == "figure" and unit_of(one.quantity) != "days"  # shorter times are hours under days
-        unit, plain = _unit_apart(texts) if apart else ("", texts)
+        unit, plain = _unit_apart(texts) if one.what == "figure" else ("", texts)
         named = f"{one.head[0].upper()}{one.head[1:]}{f' ({unit})' if unit else ''}"
         key = one.quantity if one.what in ("figure", "image") else f"{one.quantity}_{one.what}"
         columns.append(TableColumn(one.head, right=True, key=key, named=named))

@@ -31,7 +31,7 @@ from xfcost.views.largest import largest_texts, slowest_texts
 
 
 def header(ledger: Ledger) -> list[TextLines]:
-    """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
+    """Name and run; parameters, MACs, FLOPs; what the mode asks; attention memory; how the accounts agree."""
     checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
     return [*run_texts(ledger.metadata), *_answers(ledger), *agreement_texts(ledger), *checked]
 
@@ -49,6 +49,7 @@ def at_least(ledger: Ledger) -> str:
 
 def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from few_tokens_texts(ledger)
+    yield _totals(ledger)
     yield from plan_answers(ledger)
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
@@ -65,7 +66,6 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from largest_texts(ledger) if ledger.on is not None else ()
     yield from included_texts(ledger)
     yield from step_answers(ledger)
-    yield _totals(ledger)
     yield from convention_texts(ledger)
     yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))
@@ -74,7 +74,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
 
 def _totals(ledger: Ledger) -> TextLines:
     if ledger.generation is not None and ledger.generation.with_cache is not None:
-        return line(params_text(ledger))  # its MACs and FLOPs are above
+        return line(params_text(ledger))  # its MACs and FLOPs are below
     work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
     return line(f"{params_text(ledger)}   {work_text(ledger)}{work}")
 
