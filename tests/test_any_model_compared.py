@@ -27,7 +27,7 @@ from xfcost.torch_models.any_model import mixing
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.ledger import How, module_ledger
 from xfcost.torch_models.build import build
-from xfcost.views.compare import paper_table
+from xfcost.views.figures import figure_lines
 
 # Torch modules beside specs, in `compare`, `plot`, `glance` and `diagram` ─────────────────────────────────────────────
 
@@ -196,7 +196,7 @@ def test_modules_in_python_each_with_its_inputs():
 
 def test_scores_with_special_tokens_alone_say_what_they_are():
     found = xfcost.compare(net(), net(), example_inputs=torch.zeros(1, 16, WIDTH), thorough=False)
-    words = [row[0] for row in paper_table(found).rows]
+    words = [words for _, words, _ in figure_lines(found)]
     assert "score dot products, with special tokens" in words
     assert "  with special tokens" not in words
 

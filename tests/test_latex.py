@@ -7,7 +7,9 @@ import subprocess
 
 import pytest
 
-from helpers import stdout_of
+import xfcost
+from helpers import error_of, stdout_of
+from xfcost.comparing.quantities import QUANTITIES
 from xfcost.report.latex import MOST_ROWS, RowGroup, formula, latex, latex_table, number, title
 
 # All commands that the tables may use: those of LaTeX itself, and booktabs' rules.
@@ -22,6 +24,7 @@ KNOWN = {
 REPORTS = [
     "analyze swin --no-trace", "analyze deepseek-v3 --no-trace", "analyze gpt2 --mode train --no-trace",
     "analyze swin --no-trace --by mixing", "compare vit swin --N 784", "compare vit swin deit-s pvt-tiny --N 784",
+    "compare mixtral-8x7b llama3-8b --mode decode",
     "reach swin-t t5-small", "glance vit mamba-130m", "diff vit swin", "stream vit", "survey", "devices h100-sxm",
 ]  # fmt: skip
 
@@ -79,6 +82,66 @@ def test_columns_are_chosen_by_their_headings():
     columns = "operation,mixing,order,reads,params,MACs,backward MACs,FLOPs,share"
     wide = stdout_of("analyze", "gpt2", "--mode", "train", "--no-trace", "--format", "latex", "--columns", columns)
     assert len(tables(wide)) > 1  # all that were asked for, in several tables
+
+
+def table_rows(text, form):
+    """The cells of its table, without the rule below the headings."""
+    mark = {"latex": "&", "markdown": "|"}[form]
+    lines = [line for line in text.splitlines() if f"{mark} " in line and not line.startswith("%")]
+    marked = [line.removesuffix(r" \\").strip(" |") for line in lines]
+    rows = [re.split(rf"\s*(?<!\\)[{mark}]\s*", line) for line in marked]
+    return [row for row in rows if not row[0].startswith("--")]
+
+
+@pytest.mark.parametrize("form", ["latex", "markdown"])
+def test_systems_of_a_comparison_are_the_rows_of_one_table(form, tmp_path):
+    heads, *rows = table_rows(stdout_of("compare", "vit", "swin", "mixer-s16", "--format", form), form)
+    assert heads == ["Model", "Image", "N", "Params (M)", "MACs (G)", "Attention memory (MiB)"]
+    found = xfcost.compare("vit", "swin", "mixer-s16").figures
+    assert [row[0] for row in rows] == list(found)
+    for (_, _, tokens, *cells), figures in zip(rows, found.values(), strict=True):
+        assert int(tokens.replace(",", "")) == figures["tokens"]
+        for cell, name, unit in zip(cells, ("params", "macs", "attention_bytes"), (1e6, 1e9, 2**20), strict=True):
+            assert float(cell) == pytest.approx(figures[name] / unit, rel=5e-4)
+    target = tmp_path / {"latex": "t.tex", "markdown": "t.md"}[form]
+    stdout_of("compare", "vit", "swin", "-o", target)
+    assert [row[0] for row in table_rows(target.read_text(), form)] == ["Model", "ViT-S/8", "Swin-T"]
+
+
+def test_its_columns_are_quantities_by_heading_or_key():
+    words = ("compare", "gpt2", "llama3-8b", "--format", "markdown", "--columns")
+    heads, small, large = table_rows(stdout_of(*words, "attention_bytes, flops,×first,MACs n^,global MACs"), "markdown")
+    assert heads == ["Model", "Attention memory", "FLOPs", "×first", "MACs N^", "Global MACs"]
+    assert (small[3], large[2].endswith(" T"), small[2].endswith(" G")) == ("1×", True, True)  # units apart stay
+    assert "no table here has it" in error_of(*words, "windows")
+    row = table_rows(stdout_of(*words[:3], "--format", "markdown", "--columns", "macs_crossover"), "markdown")[2]
+    assert row[1] == "at none counted"
+    every = [quantity.head for quantity in QUANTITIES.values()]
+    assert len(set(every)) == len(every)
+    assert not any("," in head for head in every)
+
+
+def test_what_a_mode_asks_is_in_its_table():
+    def heads(*words):
+        return table_rows(stdout_of("compare", *words, "--format", "markdown"), "markdown")[0]
+
+    experts = heads("mixtral-8x7b", "llama3-8b", "--mode", "decode")
+    assert experts == ["Model", "N", "Params (G)", "Active params (G)", "Cache", "Read/step (GiB)"]
+    on_devices = heads("llama3-8b", "mistral-7b", "--mode", "decode", "--on", "h100-sxm", "--N", "4k")
+    assert on_devices == ["Model", "N", "Params (G)", "Cache (MiB)", "Read/step (GiB)", "Lower bound (ms)"]
+    trained = heads("gpt2", "gpt2-xl", "--mode", "train")
+    assert trained == ["Model", "N", "Params", "Step FLOPs", "Step memory (GiB)"]
+
+
+def test_names_of_systems_are_escaped(tmp_path):
+    for place, name in enumerate(("50 % a_b & #c", "~x^{2}$")):
+        (tmp_path / f"{place}.yaml").write_text(f"extends: vit-ti16\nname: {name!r}\n")
+    words = ("compare", tmp_path / "0.yaml", tmp_path / "1.yaml", "--no-trace", "--format")
+    latex_rows, rows = (table_rows(stdout_of(*words, form), form)[1:] for form in ("latex", "markdown"))
+    assert [row[0] for row in latex_rows] == [
+        r"50 \% a\_b \& \#c", r"\textasciitilde{}x\textasciicircum{}\{2\}\$",
+    ]  # fmt: skip
+    assert {len(row) for row in rows + latex_rows} == {6}
 
 
 WITHOUT_LATEX = (

@@ -66,7 +66,7 @@ def test_the_causes_of_a_count_beside_the_estimate_add_up_and_are_its_own(name: 
     for run in (ledger.training.run, ledger.training.run.without_recomputation):
         assert sum(msgspec.structs.astuple(run.beside_estimate)) == run.flops - run.filled_estimate
     words = " ".join(report_text(ledger).split())
-    (causes,) = re.findall(r"(?:above|below) 6·P·D \(\S+?\): (.*?) [\d,]+ parameters", words)
+    (causes,) = re.findall(r"(?:above|below) 6·P·D \(\S+?\): (.*?[+−][\d.]+ %)(?!,)", words)
     assert tuple(re.sub(r" [+−][\d.]+ %$", "", cause) for cause in causes.split(", ")) == CAUSES[name]
 
 

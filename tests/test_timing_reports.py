@@ -169,8 +169,8 @@ def test_few_measurements_apart_lie_between_the_least_and_the_greatest_ratio_of_
 
 def test_a_noisy_ratio_stands_beside_no_time():
     for more, shown in (({}, True), ({"noisy": "others"}, False)):
-        text = report_text(compared_at((1.0,) * 6, (2.0,) * 6, **more), "markdown")
-        (line,) = [line for line in text.splitlines() if line.startswith("| time ")]
+        text = report_text(compared_at((1.0,) * 6, (2.0,) * 6, **more), "table")
+        (line,) = [line for line in text.splitlines() if line.startswith("time  ")]
         assert ("(2×)" in line) == shown
 
 

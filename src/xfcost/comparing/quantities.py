@@ -25,9 +25,10 @@ from xfcost.spec.run import Run
 class Counted:
     """A system that was counted: what quantities are read from."""
 
-    def __init__(self, system: System, ledger: Ledger, run: Run) -> None:
+    def __init__(self, ledger: Ledger, scores: tuple[int | None, int | None] = (None, None)) -> None:
         self.ledger = ledger
-        self.scores = system.scores(ledger, run)
+        self.scores = scores
+        """Dot products QKᵀ of the first attention, without and with special tokens."""
         self.memory = ledger.attention_memory()
         self.reached = reached(ledger)
         self.tokens = ledger.metadata.grid_tokens or None
@@ -134,12 +135,17 @@ def _exact(value: float) -> str:
 
 QUANTITIES: Final[dict[str, Quantity]] = {
     "tokens": Quantity(
-        "tokens N", "tokens of the first stage, without special tokens", lambda one: one.tokens, text=_exact
+        "tokens N",
+        "tokens of the first stage, without special tokens",
+        lambda one: one.tokens,
+        column="N",
+        text=_exact,
     ),
     "token_pairs": Quantity(
         "pairs of tokens, N²",
         "N², the pairs that full attention scores",
         lambda one: one.tokens and one.tokens**2,
+        column="pairs",
         text=_exact,
     ),
     "params": Quantity(
@@ -153,6 +159,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "parameters that one token uses: in a mixture of experts, only the experts that the router selects",
         _total("active_params"),
         words="active parameters",
+        column="active params",
     ),
     "macs": Quantity(
         "MACs",
@@ -164,24 +171,28 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "  per-token",
         "MACs of operations that process each token alone",
         _macs_of("per-token"),
+        column="per-token MACs",
         style=TERMINAL["per-token"],
     ),
     "macs_local": Quantity(
         "  local mixing",
         "MACs of operations that read a set of tokens that does not grow with N",
         _macs_of("local"),
+        column="local MACs",
         style=TERMINAL["local"],
     ),
     "macs_global": Quantity(
         "  global mixing",
         "MACs of operations that read a set of tokens that grows with N",
         _macs_of("global"),
+        column="global MACs",
         style=TERMINAL["global"],
     ),
     "macs_unknown": Quantity(
         "  mixing not known",
         "MACs of a module's operations whose mixing kind was not found",
         lambda one: one.macs["unknown"] if _kinds_known(one.macs) and one.macs["unknown"] else UNSET,
+        column="unknown MACs",
         style=TERMINAL["unknown"],
     ),
     "mixing_macs": Quantity(
@@ -189,6 +200,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "local and global MACs together",
         lambda one: None if one.only_prefill else mixing_macs(one.ledger),
         words="mixing MACs",
+        style=TERMINAL["global"],
     ),
     "traced_macs": Quantity(
         "traced MACs", "MACs that fvcore's trace of the real torch model counts", _total("traced_macs")
@@ -201,7 +213,11 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         text=_exact,
     ),
     "score_dot_products_with_extra_tokens": Quantity(
-        "  with special tokens", "the same with special tokens ([CLS])", lambda one: one.scores[1], text=_exact
+        "  with special tokens",
+        "the same with special tokens ([CLS])",
+        lambda one: one.scores[1],
+        column="score dot products with special tokens",
+        text=_exact,
     ),
     "attention_bytes": Quantity(
         "attention memory, all layers",
@@ -213,16 +229,19 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "attention memory, peak",
         "attention matrices that are alive at once in inference",
         lambda one: one.memory["peak"],
+        column="attention peak",
     ),
     "plain_traffic_bytes": Quantity(
         "attention traffic, matrices stored",
         "main-memory traffic of attention cores if every matrix is written, with --memory-level",
         _total("plain_traffic_bytes"),
+        column="traffic",
     ),
     "tiled_traffic_bytes": Quantity(
         "  tiled for the memory level",
         "the same in tiles that fit the on-chip memory, as FlashAttention computes it",
         _total("tiled_traffic_bytes"),
+        column="tiled",
     ),
     "sequential_steps": Quantity(
         "sequential steps of all mixers",
@@ -243,23 +262,29 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         column="cache",
     ),
     "cache_bytes_per_token": Quantity(
-        "  more per token", "bytes that each further token of a sample adds to it", _read("cache.bytes_per_token")
+        "  more per token",
+        "bytes that each further token of a sample adds to it",
+        _read("cache.bytes_per_token"),
+        column="cache per token",
     ),
     "cross_attention_bytes": Quantity(
         "  of cross-attention",
         "the part of it in keys and values of an encoder's tokens, which is filled once",
         _read("cache.cross_attention_bytes"),
+        column="cross-attention cache",
     ),
     "read_bytes": Quantity(
         "bytes read per step",
         "bytes that a decode step reads: weights once for the batch (the expected number of experts), and the whole "
         "cache",
         _read("step.bytes_read"),
+        column="read/step",
     ),
     "intensity": Quantity(
         "arithmetic intensity, FLOP/byte",
         "FLOPs of a decode step per byte that it reads",
         _read("step.intensity"),
+        column="FLOP/byte",
         text=intensity_number,
     ),
     "generation_macs": Quantity(
@@ -274,18 +299,21 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "memory needed on the devices",
         "weights, cache and attention matrices of the run, with --on",
         _of_part("on.memory.reserved"),
+        column="memory",
     ),
     "least_seconds": Quantity(
         "lower bound of the time",
         "the larger of FLOPs at the peak and bytes at the full bandwidth of the devices of --on, with the expected "
         "number of experts",
         _on_devices("seconds"),
+        column="lower bound",
         style="bold",
     ),
     "estimated_seconds": Quantity(
         "estimated time",
         "the same at the shares --mfu of the peak and --mbu of the bandwidth",
         _on_devices("estimate"),
+        column="estimate",
         style="bold",
     ),
     "predicted_seconds": Quantity(
@@ -331,6 +359,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "  time, mixing not known",
         "measured time of operations whose kind was not found",
         lambda one: one.seconds["unknown"] or UNSET,
+        column="time of unknown mixing",
         style=TERMINAL["unknown"],
     ),
     "seconds_host": Quantity(
@@ -360,6 +389,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "FLOPs of a step, forward and backward",
         "FLOPs of forward, backward and recomputed passes of a training step",
         _of_part("training.step.model_flops"),
+        column="step FLOPs",
     ),
     "update_flops": Quantity(
         "FLOPs of the update", "FLOPs of the optimizer's update", _of_part("training.step.update_flops")
@@ -368,7 +398,10 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "gradients", "gradients of the trained parameters", _of_part("training.step.gradients_bytes")
     ),
     "optimizer_bytes": Quantity(
-        "optimizer states", "states of the optimizer, in float32", _of_part("training.step.optimizer_bytes")
+        "optimizer states",
+        "states of the optimizer, in float32",
+        _of_part("training.step.optimizer_bytes"),
+        column="states",
     ),
     "kept_bytes": Quantity(
         "saved activations",
@@ -380,11 +413,13 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "memory of a step, without the loss",
         "parameters, gradients, states and saved activations of a training step",
         _of_part("training.step.total_bytes"),
+        column="step memory",
     ),
     "run_flops": Quantity(
         "FLOPs of the run",
         "FLOPs of a training run over --tokens",
         _of_part("training.run.flops"),
+        column="run FLOPs",
         style="bold",
         text=scientific,
     ),
@@ -398,11 +433,13 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         "time of the run",
         "time of the run at the given rate",
         _of_part("training.plan.given_days", "training.run.days"),
+        column="run time",
     ),
     "bound_days": Quantity(
         "  at the peak, a lower bound",
         "time of the run at the peak rate, which no run reaches",
         _of_part("training.plan.bound_days"),
+        column="least run time",
     ),
     "device_bytes": Quantity(
         "memory of a device",
@@ -411,30 +448,46 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         style="bold",
     ),
     "device_parameters_bytes": Quantity(
-        "  parameters", "parameters that it holds", _of_part("training.plan.memory.parameters")
+        "  parameters",
+        "parameters that it holds",
+        _of_part("training.plan.memory.parameters"),
+        column="parameters of a device",
     ),
     "device_gradients_bytes": Quantity(
-        "  gradients", "gradients that it holds", _of_part("training.plan.memory.gradients")
+        "  gradients",
+        "gradients that it holds",
+        _of_part("training.plan.memory.gradients"),
+        column="gradients of a device",
     ),
     "device_master_bytes": Quantity(
-        "  master copy", "float32 copies of parameters in half precision", _of_part("training.plan.memory.master")
+        "  master copy",
+        "float32 copies of parameters in half precision",
+        _of_part("training.plan.memory.master"),
+        column="master copy of a device",
     ),
     "device_optimizer_bytes": Quantity(
-        "  optimizer states", "optimizer states that it holds", _of_part("training.plan.memory.optimizer")
+        "  optimizer states",
+        "optimizer states that it holds",
+        _of_part("training.plan.memory.optimizer"),
+        column="optimizer states of a device",
     ),
     "device_activations_bytes": Quantity(
-        "  saved activations", "activations that it saves", _of_part("training.plan.memory.activations")
+        "  saved activations",
+        "activations that it saves",
+        _of_part("training.plan.memory.activations"),
+        column="activations of a device",
     ),
     "device_spare_bytes": Quantity(
         "  left of its memory",
         "free memory of that device; negative if the plan does not fit",
         _of_part("training.plan.spare_bytes"),
+        column="left of a device",
     ),
 }
 
 
-def figure_text(quantity: str, value: float | None, *, headed: bool = False) -> str:
-    """A figure in the unit of its quantity; `headed`: under a heading that names it."""
+def figure_text(quantity: str, value: float | None) -> str:
+    """A figure in the unit of its quantity."""
     if value is None:
         return units.DASH
     known = QUANTITIES.get(quantity)
@@ -444,7 +497,7 @@ def figure_text(quantity: str, value: float | None, *, headed: bool = False) -> 
         case "s":
             return units.seconds(value)
         case "days":
-            return days_text(value, "" if headed else "day")
+            return days_text(value)
         case "bytes":
             return units.size(int(value))
     return units.count(value)
@@ -461,6 +514,6 @@ _UNITS: Final = {"seconds": "s", "days": "days", "bytes": "bytes"}
 
 def figures_of(system: System, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
     """Quantity -> its value, of those that the run has."""
-    one = Counted(system, ledger, run)
+    one = Counted(ledger, system.scores(ledger, run))
     found = {name: quantity.of(one) for name, quantity in QUANTITIES.items()}
     return {name: value for name, value in found.items() if value is not UNSET}

@@ -29,6 +29,7 @@ from xfcost.ledger.stored import (
     StoredModule,
     StoredWeights,
     module_key,
+    params_of,
 )
 
 _REASONS: Final = (
@@ -183,12 +184,11 @@ def _together(same: Sequence[StoredModule]) -> StoredModule:
     first = same[0]
     if len(same) == 1:
         return first
-    params = [one.params for one in same]
     matrices = {one.matrix for one in same}
     return msgspec.structs.replace(
         first,
         bytes=sum(one.bytes for one in same),
-        params=None if None in params else sum(one or 0 for one in params),
+        params=params_of(same),
         matrix=first.matrix if len(matrices) == 1 else None,
         count=sum(one.count for one in same),
     )
@@ -209,8 +209,7 @@ def format_as_stored(
     if isinstance(published, WeightFormat):
         return msgspec.structs.replace(published, tensors=stored)
     modules = [one for one in stored.modules.values() if one.reason is None]
-    params, held = [one.params for one in modules], sum(one.bytes for one in modules)
-    known = None if None in params else sum(one or 0 for one in params)
+    known, held = params_of(modules), sum(one.bytes for one in modules)
     bits = round(held * _BYTE / known) if known else _BYTE
     return WeightFormat(
         name or next(iter(stored.dtypes), "none"), max(1, bits), None, None, 0, "", published=True, tensors=stored,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -50,6 +50,12 @@ class StoredModule(msgspec.Struct, frozen=True):
     """The experts in it."""
     reason: OtherReason | None = None
     """Why it may belong to no operation."""
+
+
+def params_of(modules: Iterable[StoredModule]) -> int | None:
+    """The parameters of all; None where the packing of one is not known."""
+    params = [one.params for one in modules]
+    return None if None in params else sum(one or 0 for one in params)
 
 
 class StoredWeights(msgspec.Struct, frozen=True, eq=False):

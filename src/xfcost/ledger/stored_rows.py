@@ -27,7 +27,7 @@ from xfcost.ledger.quantization import (
     of_classes,
     row_layers,
 )
-from xfcost.ledger.stored import ModuleKey, StoredModule, StoredWeights, module_key
+from xfcost.ledger.stored import ModuleKey, StoredModule, StoredWeights, module_key, params_of
 
 
 class JoinedWeights(NamedTuple):
@@ -186,8 +186,7 @@ class _Join:
     def _as_a_whole(self) -> None:
         """Bytes by parameters; what the counted pass lacks of the model's parameters belongs to no operation."""
         nbytes = sum(one.bytes for one in self.modules.values())
-        known = [one.params for one in self.modules.values()]
-        stored = None if None in known else sum(one or 0 for one in known)
+        stored = params_of(self.modules.values())
         counted = sum(row.times * row.params for row in self.rows)
         if stored is not None and stored != counted:
             self.differences.append(("the model", stored, counted))
@@ -229,8 +228,7 @@ class _Join:
                 rest[name] = module
             else:
                 found[owner].append((name, module))
-        known = [one.params for one in rest.values()]
-        spare = None if None in known else sum(one or 0 for one in known)
+        spare = params_of(rest.values())
         left: dict[str, int] = {}
         for number, unit in enumerate(units):
             mine = found.get(number, [])

@@ -49,7 +49,9 @@ class TableColumn(NamedTuple):
     """At least so many characters; exactly so many where its text is wrapped. 0: as wide as its texts."""
     style: str = ""
     named: str = ""
-    """Its heading in papers, where the terminal has none."""
+    """Its heading in papers, where the terminal has none, or another."""
+    key: str = ""
+    """What `--columns` takes too."""
     fold_head: int = 0
     """Its heading alone is wrapped, down to so many characters; 0: never."""
     kind: Literal["", "title", "formula"] = ""
@@ -138,6 +140,8 @@ class DataTable(NamedTuple):
     """Are columns that a terminal has no room for named below it? Else the report names them elsewhere."""
     total: Sequence[str] = ()
     """A last row of LaTeX, below a rule."""
+    left_out: Sequence[str] = ()
+    """Columns that it has only where `--columns` names them; LaTeX lists them in a comment."""
 
     def room(self, width: int) -> int:
         """Characters for its columns on a terminal of a width."""
@@ -467,18 +471,18 @@ def to_csv(rows: Sequence[dict[str, Any]]) -> str:
 def to_markup(table: DataTable, form: Format) -> str:
     """A table of Markdown or LaTeX."""
     heads = [column.named or column.head for column in table.columns]
+    picked = chosen([tuple(filter(None, (column.head, column.named, column.key))) for column in table.columns])
     rows = [list(map(_text, row)) for row in table.rows]
     if form == "markdown":
         from tabulate import tabulate
 
-        picked = chosen(heads)
         places = range(len(heads)) if picked is None else picked
         written = [[markdown(row[place]) for place in places] for row in (heads, *rows)]
         return str(tabulate(written[1:], headers=written[0], tablefmt="github", disable_numparse=True)) + "\n"
     from xfcost.report.latex import RowGroup, latex, latex_table, number
 
     right = [
-        not column.kind and all(row[place][:1].isdigit() or row[place] in (units.DASH, "") for row in rows)
+        not column.kind and all(row[place].lstrip("≥")[:1].isdigit() or row[place] in (units.DASH, "") for row in rows)
         for place, column in enumerate(table.columns)
     ]
     cells = [[_latex_cell(*one) for one in zip(table.columns, row, right, strict=True)] for row in rows]
@@ -487,7 +491,7 @@ def to_markup(table: DataTable, form: Format) -> str:
         RowGroup(latex(table.sections.get(start, "")), cells[start:end])
         for start, end in zip(starts, [*starts[1:], len(cells)], strict=True)
     ]
-    return latex_table(heads, right, groups, list(map(number, table.total)))
+    return latex_table(heads, right, groups, list(map(number, table.total)), picked, table.left_out)
 
 
 def _latex_cell(column: TableColumn, cell: str, right: bool) -> str:

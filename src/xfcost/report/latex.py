@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from xfcost.ledger.visible import one_line
-from xfcost.report.output import chosen, divided
+from xfcost.report.output import divided
 
 _SPECIAL: Final = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -78,19 +78,25 @@ _LONG_TEXT: Final = 60
 
 
 def latex_table(
-    heads: Sequence[str], right: Sequence[bool], groups: Iterable[RowGroup], total: Sequence[str] = ()
+    heads: Sequence[str],
+    right: Sequence[bool],
+    groups: Iterable[RowGroup],
+    total: Sequence[str] = (),
+    picked: Sequence[int] | None = None,
+    others: Sequence[str] = (),
 ) -> str:
     r"""A `tabular` with the rules of booktabs: headings in italics, the total below a rule.
 
     With more rows than a page has room for, it is a `longtable`, which repeats its heads on every page. Of more than
-    `MOST_COLUMNS` columns the secondary ones are left out, unless `--columns` chooses them; still more are divided into
-    several tables, each with the column that names the rows.
+    `MOST_COLUMNS` columns the secondary ones are left out, unless `--columns` chooses them (`picked`: their places);
+    still more are divided into several tables, each with the column that names the rows. A comment lists what is left
+    out, with the headings of `others` that a choice adds.
     """
-    groups, titles, picked = list(groups), list(map(latex, heads)), chosen(heads)
+    groups, titles = list(groups), list(map(latex, heads))
     places = _usual_columns(heads) if picked is None else picked
     found = divided(places, [1] * len(heads), MOST_COLUMNS, 0, places[0])
     tables = ["\n".join(_tabular(some, right, titles, groups, total)) for some in found]
-    left_out = [title for place, title in enumerate(titles) if place not in places]
+    left_out = [*(title for place, title in enumerate(titles) if place not in places), *map(latex, others)]
     long = sum(len(group.rows) for group in groups) > MOST_ROWS
     notes = [rf"% needs \usepackage{{booktabs{',longtable' if long else ''}}}"]
     if left_out and picked is None:

@@ -177,21 +177,25 @@ def is_chosen() -> bool:
     return _CHOSEN.get() is not None
 
 
-def chosen(heads: Sequence[str]) -> list[int] | None:
-    """The places of the chosen columns, as they are named; None where none is, or a table has none of them.
+def chosen(columns: Sequence[Sequence[str]]) -> list[int] | None:
+    """The places of the chosen columns, in their order; None where none is, or a table has none of them.
 
-    The column that names the rows stays, and comes first where it is not chosen.
+    Each column has a heading and other names; of several of the same name the first is meant. The column that names the
+    rows stays, and comes first where it is not chosen.
     """
     choice = _CHOSEN.get()
     if choice is None:
         return None
-    choice.known |= dict.fromkeys(head for head in heads if head)
-    places = {head.lower(): place for place, head in enumerate(heads)}
+    choice.known |= dict.fromkeys(names[0] for names in columns if names)
+    places: dict[str, int] = {}
+    for place, names in enumerate(columns):
+        for name in names:
+            places.setdefault(name.lower(), place)
     there = [name for name in choice.names if name.lower() in places]
     choice.missed -= set(there)
     found = [places[name.lower()] for name in there]
-    names = next((places[name] for name in _NAMES if name in places), 0)
-    return [names, *found] if found and names not in found else found or None
+    naming = next((places[name] for name in _NAMES if name in places), 0)
+    return [naming, *found] if found and naming not in found else found or None
 
 
 def divided(places: Sequence[int], widths: Sequence[float], width: float, gap: float, naming: int) -> list[list[int]]:

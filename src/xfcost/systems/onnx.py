@@ -51,7 +51,7 @@ class OnnxSystem(System):
     """
 
     def __init__(self, path: str, texts: Sequence[str] = (), batch: int | None = None) -> None:
-        self.path, self._texts, self._batch = path, tuple(texts), batch
+        self.path, self._texts, self._batch = path, tuple(texts), batch or 1
         file = read_onnx(path)
         inputs = dict(file.inputs)
         self._fixed, self._letters = self._read(inputs)
@@ -139,7 +139,8 @@ class OnnxSystem(System):
             "which does, as in --input ids=1xN"
         )
 
-    def _at(self, tokens: int | None, size: tuple[int, int] | None, batch: int) -> Ledger:
+    def _at(self, tokens: int | None, size: tuple[int, int] | None, batch: int | None = None) -> Ledger:
+        batch = batch or self._batch
         key = (tokens, size, batch)
         if key not in self._known:
             given: dict[OpenLetter, int | None] = {"B": batch, "N": tokens}
@@ -154,7 +155,7 @@ class OnnxSystem(System):
         return self._known[key]
 
     def _own(self, run: Run) -> Ledger:
-        return self._at(*self._lengths(run), self._batch or 1)
+        return self._at(*self._lengths(run))
 
     def ledger(self, run: Run) -> Ledger:
         tokens, size = self._lengths(run)
@@ -162,14 +163,14 @@ class OnnxSystem(System):
             found = self._counts.ledger(tokens)
             metadata = msgspec.structs.replace(found.metadata, grid_tokens=tokens, inputs=f"N = {tokens:,}")
             return msgspec.structs.replace(found, metadata=metadata)
-        return self._at(tokens, size, self._batch or 1)
+        return self._at(tokens, size)
 
     @cached_property
     def _counts(self) -> CountedSizes:
         """Its ledgers along N, or along the sides of square images."""
         if self.has_tokens:
-            return CountedSizes(_TOKENS, lambda tokens: self._at(tokens, self._size, self._batch or 1), _MOST)
-        at_side = lambda side: self._at(None, (side, side), self._batch or 1)  # noqa: E731 - one line
+            return CountedSizes(_TOKENS, lambda tokens: self._at(tokens, self._size), _MOST)
+        at_side = lambda side: self._at(None, (side, side))  # noqa: E731 - one line
         return CountedSizes(_SIDE, at_side, _MOST, sides=True)
 
     @property
@@ -197,7 +198,7 @@ class OnnxSystem(System):
             if one not in (None, UNQUANTISED):
                 raise UsageError(f"{option}: {self.name} is an ONNX graph, whose weights are as its file stores them")
         tokens, size = self._lengths(run)
-        ledger = self._at(tokens, size, self._batch or 1)
+        ledger = self._at(tokens, size)
         if how.strict and ledger.ran.uncounted:
             raise IncompleteError(self.name, ledger.ran.uncounted)
         if how.orders is not False:
@@ -210,7 +211,7 @@ class OnnxSystem(System):
     def _with_form(self, ledger: Ledger, tokens: int | None, size: tuple[int, int] | None) -> Ledger:
         """With its closed form in N, or in the pixels of square images."""
         if tokens is not None:
-            return closed_form(tokens, ledger, lambda number: self._at(number, size, self._batch or 1))
+            return closed_form(tokens, ledger, lambda number: self._at(number, size))
         if size is None or size[0] != size[1]:
             return ledger
 
@@ -218,7 +219,7 @@ class OnnxSystem(System):
             side = math.isqrt(pixels)
             if side * side != pixels:
                 raise SizeError(f"{pixels:,} pixels are not a square image")
-            return self._at(None, (side, side), self._batch or 1)
+            return self._at(None, (side, side))
 
         return closed_form(size[0] ** 2, ledger, at_pixels, images=True)
 
@@ -241,7 +242,7 @@ class OnnxSystem(System):
             return self._at(tokens or None, ledger.metadata.image and ledger.metadata.image[:2], batch)  # type: ignore[arg-type]
 
         heads = lambda: heads_of_all(ledger, None, self.name)  # noqa: E731 - one line
-        return SizedRun(ledger.metadata.grid_tokens, self._batch or 1, at, heads=heads)
+        return SizedRun(ledger.metadata.grid_tokens, self._batch, at, heads=heads)
 
     # ── as a system ──
 
@@ -264,9 +265,9 @@ class OnnxSystem(System):
         tokens, size = self._lengths(run)
         with suppress(XfcostError):
             if tokens is not None:
-                return Grown(ledger, self._at(2 * tokens, size, self._batch or 1), 2.0)
+                return Grown(ledger, self._at(2 * tokens, size), 2.0)
             if size is not None:
-                return Grown(ledger, self._at(None, (2 * size[0], 2 * size[1]), self._batch or 1), 4.0)
+                return Grown(ledger, self._at(None, (2 * size[0], 2 * size[1])), 4.0)
         return None
 
     def positions_up_to(self, most: int, run: Run) -> int:

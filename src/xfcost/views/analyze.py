@@ -42,7 +42,7 @@ from xfcost.report.document import (
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.output import Format
 from xfcost.report.style import TERMINAL, letters_text
-from xfcost.views.header import active_params, at_least, header
+from xfcost.views.header import active_params, all_layers, header, memory_answers, params_text, work_text
 from xfcost.views.largest import Order, beside_word, groups_table, mixing_table, time_share
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
@@ -365,14 +365,16 @@ _MOST_BLOCKS: Final = 3
 
 
 def memory_text(ledger: Ledger) -> TextLines:
-    """Bytes of attention matrices: of a head, saved for training per layer and in all layers, at the peak."""
+    """Bytes of attention matrices: per head, per layer; in all layers and at the peak where the header has neither."""
     memory, metadata = ledger.attention_memory(), ledger.metadata
     if not memory["peak"]:
         return line("attention matrices: none", "bold")
     parts = [f"{units.size(memory['per_head'])} per head"]
     if ledger.step is None:  # a decode step is never trained
-        parts += [f"{units.size(memory['per_layer'])} per layer (the largest)", _all_layers(ledger)]
-    parts.append(f"{units.size(memory['peak'])} peak (alive at once in inference)")
+        parts += [f"{units.size(memory['per_layer'])} per layer (the largest)"]
+    if not list(memory_answers(ledger)):
+        parts += [] if ledger.step else [all_layers(ledger)]
+        parts += [f"{units.size(memory['peak'])} peak (alive at once in inference)"]
     text = line(", ".join(parts), head=f"{_held(ledger)}, batch {metadata.batch}: ")
     if metadata.extra_tokens:
         several = "s" if metadata.extra_tokens > 1 else ""
@@ -390,13 +392,6 @@ def _held(ledger: Ledger) -> str:
     if any(matrix.entries for matrix in matrices):
         return f"attention matrices, {dtype}, and {statistics_dtype} statistics where fused"
     return f"attention statistics (fused: no matrix is stored), {statistics_dtype}"
-
-
-def _all_layers(ledger: Ledger) -> str:
-    """`… in all layers (saved for training)`; `64 MiB at a time` where a reversible residual saves less."""
-    every, saved = ledger.attention_memory()["all_layers"], ledger.attention_kept_bytes()
-    how = "saved for training" if saved == every else f"{units.size(saved)} at a time in training"
-    return f"{units.size(every)} in all layers ({how})"
 
 
 def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[TextLines]:
@@ -480,12 +475,8 @@ def preamble(ledgers: Sequence[Ledger]) -> TextLines:
     """Names, runs and totals above a table."""
     texts = []
     for ledger in ledgers:
-        active = ["active_params"] if active_params(ledger) is not None else []
-        totals = ", ".join(
-            f"{'' if 'params' in quantity else at_least(ledger)}{units.exact(ledger.total(quantity))} {quantity}"
-            for quantity in ("params", *active, "macs", "flops")
-        )
-        texts.append(f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}")
+        run = circumstances(ledger.metadata).replace("\n", "   ")
+        texts.append(f"{ledger.metadata.name}: {run}; {params_text(ledger)}   {work_text(ledger)}")
         texts += [text.plain for text in (*fit_texts(ledger), *weights_texts(ledger), *time_texts(ledger))]
     return TextLines([*texts, CONVENTION])
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.comparing.comparison import Comparison
 from xfcost.comparing.crossovers import MOST_PAIRED, NamedOrder
-from xfcost.comparing.quantities import figure_text, unit_of
+from xfcost.comparing.quantities import QUANTITIES, figure_text, unit_of
 from xfcost.ledger import units
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.least_work import by_chance
@@ -31,7 +31,7 @@ from xfcost.report.input_description import (
     names_text,
     run_text,
 )
-from xfcost.report.style import TERMINAL
+from xfcost.report.output import is_chosen
 from xfcost.views.analyze import CONVENTION, preamble
 from xfcost.views.crossovers import (
     CURVE_WORDS,
@@ -41,7 +41,7 @@ from xfcost.views.crossovers import (
     search_text,
     size_crossover_texts,
 )
-from xfcost.views.figures import bounded, figure_lines, figures_table, recurs
+from xfcost.views.figures import PAIRS, bounded, differs, figures_table, recurs
 
 
 def document(comparison: Comparison, *, verbose: bool = False) -> Document:
@@ -52,7 +52,7 @@ def document(comparison: Comparison, *, verbose: bool = False) -> Document:
         parts=lambda: parts(comparison, verbose=verbose),
         records=lambda: _records(comparison),
         json=comparison.to_json,
-        paper=None if many else lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
+        paper=lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
     )
 
 
@@ -112,7 +112,7 @@ def _named_rows(rows: Mapping[str, str], first: TableColumn, gap: int = 2) -> Da
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "forward": (
         ("macs", "MACs"),
-        ("score_dot_products_with_extra_tokens", "query-key pairs per head, first layer"),
+        (PAIRS, "query-key pairs per head, first layer"),
         ("attention_bytes", "attention memory"),
     ),
     "prefill": (("macs", "MACs"), ("cache_bytes", "")),
@@ -192,7 +192,7 @@ def on_text(comparison: Comparison) -> str:
         return ""
     fitting = sum(one.no_time is None for one in found)
     experts = f" {EXPECTED}" if any(map(by_chance, comparison.ledgers)) else ""
-    return f"least time: the lower bound on {found[0].where}{experts}; {fitting} of {len(found)} fit"
+    return f"lower bound on {found[0].where}{experts}; {fitting} of {len(found)} fit"
 
 
 def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[TextLines]:
@@ -273,19 +273,35 @@ def growth_range(growth: Mapping[str, float | None], ledger: Ledger) -> str:
 _NAME: Final = 24
 
 
-class OverviewColumn(NamedTuple):
-    """A column of the overview; on a narrow screen the lowest ranks are hidden first."""
+class SystemColumn(NamedTuple):
+    """A column of figures under systems; on a narrow screen the lowest ranks are hidden first."""
 
-    title: str
-    width: int
-    rank: int
     quantity: str
-    what: Literal["figure", "ratio", "growth", "crossover"] = "figure"
-    """The quantity itself, over the first system's, its exponent in N, or where it becomes less than the first's."""
-    style: str = ""
+    width: int = 0
+    rank: int | None = None
+    what: Literal["figure", "image", "ratio", "growth", "crossover"] = "figure"
+    """The quantity itself, over the first system's, its exponent in N, or where it becomes less than the first's.
+
+    `image`: the size of the image, which is no quantity.
+    """
+    title: str = ""
+    """Where it is not that of the quantity."""
+
+    @property
+    def head(self) -> str:
+        """Its heading."""
+        return self.title or QUANTITIES[self.quantity].head
+
+    @property
+    def style(self) -> str:
+        """Of a figure that of its quantity."""
+        return QUANTITIES[self.quantity].style if self.what == "figure" else ""
 
     def cell(self, comparison: Comparison, name: str) -> str:
         """The text of a system's cell."""
+        ledger = comparison.by_name[name]
+        if self.what == "image":
+            return (image_cell(ledger.metadata) or units.DASH).replace("x", "×")
         if self.what == "crossover":
             return _first_fewer(comparison, name)
         if self.what == "growth":
@@ -293,40 +309,40 @@ class OverviewColumn(NamedTuple):
         if self.what == "ratio":
             return units.ratio(comparison.ratios[name][self.quantity], 3)
         value = comparison.figures[name].get(self.quantity)
-        bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
-        return f"{'≥' if bound else ''}{figure_text(self.quantity, value, headed=True)}"
+        bound = bounded(ledger, self.quantity) if value else ""
+        return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
 
 
 COLUMNS: Final = (
-    OverviewColumn("params", 7, 5, "params"),
-    OverviewColumn("MACs", 7, 9, "macs", style="bold"),
-    OverviewColumn("×first", 7, 8, "macs", "ratio"),
-    OverviewColumn("MACs N^", 7, 6, "macs", "growth"),
-    OverviewColumn("traced", 7, 6, "traced_macs"),
-    OverviewColumn("mixing MACs", 11, 7, "mixing_macs", style=TERMINAL["global"]),
-    OverviewColumn("mixing N^", 9, 9, "mixing_macs", "growth"),
-    OverviewColumn("attention memory", 16, 6, "attention_bytes"),
-    OverviewColumn("memory N^", 9, 4, "attention_bytes", "growth"),
-    OverviewColumn("traffic", 9, 7, "plain_traffic_bytes"),
-    OverviewColumn("tiled", 9, 8, "tiled_traffic_bytes"),
-    OverviewColumn("cache", 9, 9, "cache_bytes"),
-    OverviewColumn("read/step", 9, 7, "read_bytes"),
-    OverviewColumn("FLOPs/byte", 10, 6, "intensity"),
-    OverviewColumn("without cache", 13, 8, "generation_macs_without_cache"),
-    OverviewColumn("backward", 8, 8, "backward_macs"),
-    OverviewColumn("states", 9, 6, "optimizer_bytes"),
-    OverviewColumn("step bytes", 10, 7, "step_bytes"),
-    OverviewColumn("run FLOPs", 9, 8, "run_flops"),
-    OverviewColumn("days", 7, 8, "run_days"),
-    OverviewColumn("least days", 10, 7, "bound_days"),
-    OverviewColumn("one device", 10, 9, "device_bytes"),
-    OverviewColumn("its activations", 15, 6, "device_activations_bytes"),
-    OverviewColumn("least time", 10, 9, "least_seconds", style="bold"),
-    OverviewColumn("estimate", 9, 8, "estimated_seconds"),
-    OverviewColumn("needs", 9, 8, "needed_bytes"),
-    OverviewColumn("predicted", 9, 8, "predicted_seconds"),
-    OverviewColumn("time", 8, 8, "seconds"),
-    OverviewColumn("fewer MACs\nfirst seen at N", 17, 8, "macs", "crossover"),
+    SystemColumn("params", 7, 5),
+    SystemColumn("macs", 7, 9),
+    SystemColumn("macs", 7, 8, "ratio", "×first"),
+    SystemColumn("macs", 7, 6, "growth", "MACs N^"),
+    SystemColumn("traced_macs", 7, 6, title="traced"),
+    SystemColumn("mixing_macs", 11, 7),
+    SystemColumn("mixing_macs", 9, 9, "growth", "mixing N^"),
+    SystemColumn("attention_bytes", 16, 6),
+    SystemColumn("attention_bytes", 9, 4, "growth", "memory N^"),
+    SystemColumn("plain_traffic_bytes", 9, 7),
+    SystemColumn("tiled_traffic_bytes", 9, 8),
+    SystemColumn("cache_bytes", 9, 9),
+    SystemColumn("read_bytes", 9, 7),
+    SystemColumn("intensity", 10, 6),
+    SystemColumn("generation_macs_without_cache", 13, 8, title="without cache"),
+    SystemColumn("backward_macs", 8, 8, title="backward"),
+    SystemColumn("optimizer_bytes", 9, 6),
+    SystemColumn("step_bytes", 10, 7),
+    SystemColumn("run_flops", 9, 8),
+    SystemColumn("run_days", 7, 8),
+    SystemColumn("bound_days", 10, 7),
+    SystemColumn("device_bytes", 10, 9, title="one device"),
+    SystemColumn("device_activations_bytes", 15, 6, title="its activations"),
+    SystemColumn("least_seconds", 10, 9),
+    SystemColumn("estimated_seconds", 9, 8),
+    SystemColumn("needed_bytes", 9, 8),
+    SystemColumn("predicted_seconds", 9, 8),
+    SystemColumn("seconds", 8, 8),
+    SystemColumn("macs", 17, 8, "crossover", "fewer MACs\nfirst seen at N"),
 )
 
 
@@ -388,7 +404,7 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
     head += (line(warning, "bold yellow") for warning in warnings)
     filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
-    typed = [TableColumn(one.title, right=True, rank=one.rank, width=one.width, style=one.style) for one in filled]
+    typed = [TableColumn(one.head, right=True, rank=one.rank, width=one.width, style=one.style) for one in filled]
     table = DataTable([TableColumn("", fold=_NAME, named="system"), *typed], rows)
     yield from head
     yield Gap()
@@ -577,13 +593,59 @@ def _span(low: float, high: float) -> str:
 # ── in papers and for programs ───────────────────────────────────────────────────────────────────────────────────────
 
 
+# Columns of a table that a page has room for, behind the names.
+_MOST_FIGURES: Final = 5
+# Of these times the first that was found stands in a paper's table.
+_TIMES: Final = ("seconds", "predicted_seconds", "estimated_seconds", "least_seconds")
+
+
 def paper_table(comparison: Comparison) -> DataTable:
-    """Words, then one text per system: the figure and its ratio to the first."""
-    rows = [
-        [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)]
-        for _, words, cells in figure_lines(comparison)
+    """A row per system as papers print them: image, N, parameters, and what answers the mode's question.
+
+    Where columns are chosen, it has all that can be. A unit that all cells share is in the heading.
+    """
+    every = _paper_columns(comparison)
+    shown = every if is_chosen() else _usual(comparison, every)
+    columns = [TableColumn("model", named="Model")]
+    cells = [list(comparison.names)]
+    for one, texts in shown.items():
+        unit, plain = _unit_apart(texts) if one.what == "figure" else ("", texts)
+        named = f"{one.head[0].upper()}{one.head[1:]}{f' ({unit})' if unit else ''}"
+        key = one.quantity if one.what in ("figure", "image") else f"{one.quantity}_{one.what}"
+        columns.append(TableColumn(one.head, right=True, key=key, named=named))
+        cells.append(plain)
+    left_out = [one.head for one in every if one not in shown]
+    return DataTable(columns, list(zip(*cells, strict=True)), left_out=left_out)
+
+
+def _paper_columns(comparison: Comparison) -> dict[SystemColumn, list[str]]:
+    """The image, every figure that is not zero throughout, ratios and growth -> the cells of the systems."""
+    figures = [SystemColumn(quantity) for quantity in QUANTITIES]
+    columns = [
+        SystemColumn("image", what="image", title="image"),
+        *figures,
+        *(one for one in COLUMNS if one.what != "figure"),
     ]
-    return DataTable([TableColumn(head) for head in ("", *comparison.names)], rows)
+    found = {one: [one.cell(comparison, name) for name in comparison.names] for one in columns}
+    return {one: cells for one, cells in found.items() if set(cells) - {units.DASH, "0", "0 B"}}
+
+
+def _usual(comparison: Comparison, every: Mapping[SystemColumn, list[str]]) -> dict[SystemColumn, list[str]]:
+    """Those of a page's width."""
+    figures = {one.quantity: one for one in every if one.what in ("figure", "image")}
+    active = ["active_params"] if differs(comparison, "active_params") else []
+    time = [name for name in _TIMES if name in figures][:1]
+    asked = [name for name, _ in _QUESTIONS[comparison.ledgers[0].metadata.mode] if name != PAIRS]
+    wanted = ["image", "tokens", "params", *active, *time, *asked]
+    first = [name for name in wanted if name in figures][:_MOST_FIGURES]
+    return {one: every[one] for name, one in figures.items() if name in first}
+
+
+def _unit_apart(cells: Sequence[str]) -> tuple[str, list[str]]:
+    """`M` and `22.06`, `28.29` of `22.06 M`, `28.29 M`; no unit where cells have different ones."""
+    found = {cell.partition(" ")[2] for cell in cells if cell not in (units.DASH, "0", "0 B")}
+    unit = found.pop() if len(found) == 1 else ""
+    return unit, [cell.removesuffix(f" {unit}" if unit else "") if cell != "0 B" else "0" for cell in cells]
 
 
 def _records(comparison: Comparison) -> list[dict[str, Any]]:

@@ -13,12 +13,12 @@ from xfcost.parts.serving.text import cache_name
 from xfcost.report.document import DataTable, TableColumn
 from xfcost.views.header import at_least
 
-_EXTRA: Final = "score_dot_products_with_extra_tokens"
+PAIRS: Final = "score_dot_products_with_extra_tokens"
 # Of a module with operations that nothing counts these are lower bounds.
 _BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
 # A quantity that is listed only if it differs from another.
 _ONLY_BESIDE: Final = {
-    _EXTRA: "score_dot_products",
+    PAIRS: "score_dot_products",
     "active_params": "params",
 }
 # Listed only where a system has a recurrence.
@@ -42,19 +42,25 @@ def figure_lines(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[
             continue
         if quantity in _ONLY_DIFFERENT and len(set(values)) == 1:
             continue
-        plain = _ONLY_BESIDE.get(quantity)
-        if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
+        if not differs(comparison, quantity):
             continue
         ratios = [None, *(_ratio(comparison, name, quantity) for name in comparison.names[1:])]
         texts = [
             f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
             for value, ledger in zip(values, comparison.ledgers, strict=True)
         ]
+        plain = _ONLY_BESIDE.get(quantity)
         alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
         words = declared.line
         told = f"{QUANTITIES[plain].name}, {words.strip()}" if plain and alone else words
         told = cache_name(*(ledger.cache for ledger in comparison.ledgers)) if quantity == "cache_bytes" else told
         yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
+
+
+def differs(comparison: Comparison, quantity: str) -> bool:
+    """Does it say more than the quantity that it is listed beside, if it is listed beside one?"""
+    plain = _ONLY_BESIDE.get(quantity)
+    return plain is None or any(one.get(quantity) != one[plain] for one in comparison.figures.values())
 
 
 def bounded(ledger: Ledger, quantity: str) -> str:

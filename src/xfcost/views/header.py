@@ -31,7 +31,7 @@ from xfcost.views.largest import largest_texts, slowest_texts
 
 
 def header(ledger: Ledger) -> list[TextLines]:
-    """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
+    """Name and run; parameters, MACs, FLOPs; what the mode asks; attention memory; how the accounts agree."""
     checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
     return [*run_texts(ledger.metadata), *_answers(ledger), *agreement_texts(ledger), *checked]
 
@@ -49,6 +49,7 @@ def at_least(ledger: Ledger) -> str:
 
 def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from few_tokens_texts(ledger)
+    yield _totals(ledger)
     yield from plan_answers(ledger)
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
@@ -65,27 +66,44 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from largest_texts(ledger) if ledger.on is not None else ()
     yield from included_texts(ledger)
     yield from step_answers(ledger)
-    yield _totals(ledger)
     yield from convention_texts(ledger)
     yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))
-    memory = ledger.attention_memory()
-    if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
-        yield line(
-            f"attention memory: {units.size(memory['all_layers'])} in all layers (training), "
-            f"{units.size(memory['peak'])} peak (inference)"
-        )
+    yield from memory_answers(ledger)
 
 
 def _totals(ledger: Ledger) -> TextLines:
+    if ledger.generation is not None and ledger.generation.with_cache is not None:
+        return line(params_text(ledger))  # its MACs and FLOPs are below
+    work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
+    return line(f"{params_text(ledger)}   {work_text(ledger)}{work}")
+
+
+def params_text(ledger: Ledger) -> str:
+    """`46,702,792,704 parameters (12,879,925,248 active)`."""
     active = active_params(ledger)
     used = f" ({units.exact(active)} active)" if active is not None else ""
-    work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
-    params = f"{units.exact(ledger.total('params'))} parameters{used}"
-    if ledger.generation is not None and ledger.generation.with_cache is not None:
-        return line(params)  # its MACs and FLOPs are above
+    return f"{units.exact(ledger.total('params'))} parameters{used}"
+
+
+def work_text(ledger: Ledger) -> str:
+    """`22,405,742,592 MACs   45,187,362,640 FLOPs`."""
     macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
-    return line(f"{params}   {macs} MACs   {flops} FLOPs{work}")
+    return f"{macs} MACs   {flops} FLOPs"
+
+
+def memory_answers(ledger: Ledger) -> Iterator[TextLines]:
+    """Attention matrices of a pass in training and in inference; in other modes they answer no question."""
+    memory = ledger.attention_memory()
+    if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
+        yield line(f"attention memory: {all_layers(ledger)}, {units.size(memory['peak'])} peak (inference)")
+
+
+def all_layers(ledger: Ledger) -> str:
+    """`… in all layers (training)`; `64 MiB at a time` where a reversible residual saves less."""
+    every, saved = ledger.attention_memory()["all_layers"], ledger.attention_kept_bytes()
+    how = "training" if saved == every else f"{units.size(saved)} at a time in training"
+    return f"{units.size(every)} in all layers ({how})"
 
 
 # Where masks keep more than this share of the FLOPs, conventions are hardly apart.

@@ -238,8 +238,6 @@ def serving_evidence(
         offloaded: do blocks stay on the host?
     """
     (prompt, new_tokens), (bound_seconds, least_seconds) = lengths, times
-    if why_none := _unlike_all(ledger, on, plan, offloaded=offloaded):
-        return Evidence(runs=(), why_none=why_none, bound_seconds=bound_seconds, least_seconds=least_seconds)
     asked = RunFeatures(
         phase=ledger.metadata.mode,
         devices=on.count,
@@ -249,12 +247,18 @@ def serving_evidence(
         tokens=prompt,
         pass_seconds=bound_seconds / new_tokens,
     )
-    shortest = published_runs().shortest(asked)
-    if asked.pass_seconds < shortest:
-        of_published = f"that of published runs is {seconds_text(shortest)} or more"
-        why_none = f"with a bound of {seconds_text(asked.pass_seconds)}: {of_published}"
+    if why_none := _unlike_all(ledger, on, plan, offloaded=offloaded) or _too_short(asked):
         return Evidence(runs=(), why_none=why_none, bound_seconds=bound_seconds, least_seconds=least_seconds)
     return published_runs().evidence(asked, bound_seconds, least_seconds)
+
+
+def _too_short(asked: RunFeatures) -> str | None:
+    """That no published pass has so short a bound."""
+    shortest = published_runs().shortest(asked)
+    if asked.pass_seconds >= shortest:
+        return None
+    of_published = f"that of published runs is {seconds_text(shortest)} or more"
+    return f"with a bound of {seconds_text(asked.pass_seconds)}: {of_published}"
 
 
 def _unlike_all(ledger: Ledger, on: DeviceGroup, plan: Parallelism | None, *, offloaded: bool) -> str | None:

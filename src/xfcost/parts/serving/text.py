@@ -88,10 +88,10 @@ def _dtypes(dtypes: Mapping[str, int]) -> str:
 
 
 def step_answers(ledger: Ledger) -> Iterator[TextLines]:
-    """The header's lines of a decode step: bytes read, intensity, tokens at once."""
+    """The header's lines of a decode step: bytes read, intensity."""
     if ledger.step is not None:
-        yield from step_texts(ledger.step, cache_name(ledger.cache), experts=by_chance(ledger))
-        yield line(f"{ledger.metadata.batch:,} (one per sample)", head="tokens at once: ")
+        ridge = "" if ledger.on is not None else ": memory-bound wherever the ridge point is higher"
+        yield from step_texts(ledger.step, cache_name(ledger.cache), ridge, experts=by_chance(ledger))
 
 
 def cache_name(*caches: CacheBytes | None) -> str:
@@ -118,8 +118,8 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
     return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
 
 
-def step_texts(step: DecodeStep, cache: str, *, experts: bool) -> Iterator[TextLines]:
-    """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
+def step_texts(step: DecodeStep, cache: str, ridge: str, *, experts: bool) -> Iterator[TextLines]:
+    """Bytes that one decode step reads; FLOPs per byte, and where no devices say it, when that is memory-bound."""
     yield line(
         f"{'expected ' if experts else ''}{units.size(step.bytes_read)} "
         f"({units.size(step.weight_bytes)} of weights, {units.size(step.cache_bytes)} of {cache})",
@@ -127,8 +127,7 @@ def step_texts(step: DecodeStep, cache: str, *, experts: bool) -> Iterator[TextL
     )
     if step.intensity is not None:
         yield line(
-            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if experts else ''}: memory-bound "
-            "wherever the ridge point is higher",
+            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if experts else ''}{ridge}",
             head="arithmetic intensity ",
         )
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.comparing.quantities import figure_text
+from msgspec import UNSET
+
+from xfcost.comparing.quantities import QUANTITIES, Counted, figure_text
+from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.read_numbers import whole
-from xfcost.parts.serving.result import output_word
+from xfcost.parts.serving.result import OnDevices, output_word
 from xfcost.parts.serving.text import included_texts
 from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, notes
@@ -19,6 +22,12 @@ from xfcost.report.input_description import default_notes
 _MOST_BATCHES: Final = 100
 # Columns that make room for those of devices.
 _OF_COUNTS: Final = ("macs", "flops", "attention_peak_bytes")
+_COLUMNS: Final = (
+    *_OF_COUNTS, "cache_bytes", "intensity", "kept_bytes", "step_bytes", "needed_bytes", "fits", "least_seconds",
+    "bound", "estimated_seconds", "most_outputs_per_second", "seconds",
+)  # fmt: skip
+
+_FITS: Final = {True: "yes", False: "no", None: units.DASH}
 
 
 class _Column(NamedTuple):
@@ -27,48 +36,33 @@ class _Column(NamedTuple):
     head: str
     key: str
     """In CSV."""
-    of: Callable[[Ledger], Any]
-    """Its raw value; None where the run has none."""
-    text: Callable[[Any], str] | None = None
-    """How it is written; None: as the quantity of its key."""
-
-
-def _on(of: Callable[[Any], Any]) -> Callable[[Ledger], Any]:
-    """A figure of the run on devices; None without, and of a time where it does not fit."""
-    return lambda ledger: None if ledger.on is None else of(ledger.on)
-
-
-def _time(of: Callable[[Any], Any]) -> Callable[[Ledger], Any]:
-    return lambda ledger: None if ledger.on is None or ledger.no_time is not None else of(ledger.on)
-
-
-def _step(name: str) -> Callable[[Ledger], Any]:
-    return lambda ledger: None if ledger.training is None else getattr(ledger.training.step, name)
+    values: list[Any]
+    """Of each run; None where it has none."""
+    texts: list[str]
 
 
 def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
     """Those that some run has."""
-    outputs = output_word(ledgers[0].metadata.mode)
-    cache: Callable[[Ledger], Any] = lambda ledger: None if ledger.cache is None else ledger.cache.bytes  # noqa: E731
-    fits: Callable[[Ledger], Any] = _on(lambda on: on.memory.fits)
-    every = (
-        _Column("MACs", "macs", lambda ledger: ledger.total("macs")),
-        _Column("FLOPs", "flops", lambda ledger: ledger.total("flops")),
-        _Column("attention", "attention_peak_bytes", lambda one: one.attention_memory()["peak"] or None),
-        _Column("cache", "cache_bytes", cache),
-        _Column("FLOP/byte", "intensity", lambda one: one.step and one.step.intensity),
-        _Column("saved", "kept_bytes", _step("kept_bytes")),
-        _Column("step memory", "step_bytes", _step("total_bytes")),
-        _Column("memory", "needed_bytes", _on(lambda on: on.memory.reserved)),
-        _Column("fits", "fits", fits, lambda fits: "yes" if fits else "no"),
-        _Column("lower bound", "least_seconds", _time(lambda on: on.seconds)),
-        _Column("bound by", "bound", _on(lambda on: on.time.bound), lambda bound: bound.removesuffix("-bound")),
-        _Column("estimate", "estimated_seconds", _time(lambda on: on.estimate)),
-        _Column(f"{outputs}/s", "most_outputs_per_second", _time(lambda on: on.outputs / on.seconds)),
-        _Column("time", "seconds", lambda ledger: ledger.timing and ledger.timing.seconds),
-    )
-    known = (column for column in every if any(column.of(ledger) is not None for ledger in ledgers))
-    yield from (column for column in known if ledgers[0].on is None or column.key not in _OF_COUNTS)
+    every, on_devices = [Counted(ledger) for ledger in ledgers], ledgers[0].on is not None
+    for key in _COLUMNS:
+        if (quantity := QUANTITIES.get(key)) is not None:
+            values = [None if (value := quantity.of(one)) is UNSET else value for one in every]
+            if any(values) and not (on_devices and key in _OF_COUNTS):
+                yield _Column(quantity.head, key, values, [figure_text(key, value) for value in values])
+        elif on_devices:
+            yield _of_devices(key, [ledger.on for ledger in ledgers if ledger.on is not None], ledgers[0].metadata.mode)
+
+
+def _of_devices(key: str, found: Sequence[OnDevices], mode: str) -> _Column:
+    """What compares no systems: whether a run fits, its bound, and its rate where it fits."""
+    if key == "fits":
+        fits = [on.memory.fits for on in found]
+        return _Column("fits", key, fits, [_FITS[one] for one in fits])
+    if key == "bound":
+        bounds = [on.time.bound for on in found]
+        return _Column("bound by", key, bounds, [one.removesuffix("-bound") for one in bounds])
+    rates = [None if on.no_time is not None else on.outputs / on.seconds for on in found]
+    return _Column(f"{output_word(mode)}/s", key, rates, list(map(units.count, rates)))
 
 
 def read_batches(given: str) -> list[int]:
@@ -88,28 +82,20 @@ def document(ledgers: Sequence[Ledger], *, verbose: bool = False) -> Document:
     return Document(
         parts=lambda: _parts(ledgers, verbose=verbose),
         records=lambda: [
-            {"batch": ledger.metadata.batch} | {column.key: column.of(ledger) for column in _columns(ledgers)}
-            for ledger in ledgers
+            {"batch": ledger.metadata.batch} | {column.key: column.values[place] for column in columns}
+            for columns in [list(_columns(ledgers))]
+            for place, ledger in enumerate(ledgers)
         ],
         json=lambda: json_text({"batches": [ledger_object(ledger) for ledger in ledgers]}),
     )
 
 
-def _text(column: _Column, value: Any) -> str:
-    return figure_text(column.key, value) if value is None or column.text is None else column.text(value)
-
-
 def _parts(ledgers: Sequence[Ledger], *, verbose: bool) -> Iterator[Part]:
     columns, first = list(_columns(ledgers)), ledgers[0]
     heads = [TableColumn(one.head, right=one.key not in ("fits", "bound")) for one in columns]
-    rows = [
-        [
-            f"{ledger.metadata.batch:,}",
-            *(_text(column, column.of(ledger)) for column in columns),
-        ]
-        for ledger in ledgers
-    ]
-    batches = ", ".join(f"{ledger.metadata.batch:,}" for ledger in ledgers)
+    names = [f"{ledger.metadata.batch:,}" for ledger in ledgers]
+    rows = list(zip(names, *(one.texts for one in columns), strict=True))
+    batches = ", ".join(names)
     for text in run_texts(first.metadata):
         told = [one.replace(f"batch {first.metadata.batch:,} ", f"batch {batches} ") for one in text.texts]
         yield text._replace(texts=told)
