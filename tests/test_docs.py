@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import xfcost
 from helpers import stdout_of, xf
 from repositories import git
 
@@ -190,3 +191,35 @@ def test_a_stale_notebook_is_found(tmp_path, capsys):
     script.write_text("# %%\nprint(2)\n")
     assert TOOL.main([str(script), "--check"]) == 1
     assert "one.ipynb is not what its script gives today" in capsys.readouterr().err
+
+
+# Pages and their anchors ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def headings(page):
+    """The texts of the headings of a page, without those in blocks of code."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^#{1,6} (.+)$", text, flags=re.MULTILINE)
+
+
+def anchors(page):
+    """The anchors of a page as GitHub makes them: of its headings, repeated ones numbered, and those in its HTML."""
+    found = re.findall(r'<a id="([^"]+)"', page.read_text(encoding="utf-8"))
+    slugs = [re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-") for heading in headings(page)]
+    repeated = [slugs[:at].count(slug) for at, slug in enumerate(slugs)]
+    return {*found, *(f"{slug}-{times}" if times else slug for slug, times in zip(slugs, repeated, strict=True))}
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_anchors_lead_to_headings(page):
+    links = re.findall(r"\]\(([\w./-]*\.md|)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    targets = [(page.parent / file if file else page, anchor) for file, anchor in links]
+    assert [f"{target.name}#{anchor}" for target, anchor in targets if anchor not in anchors(target)] == []
+
+
+def test_the_page_of_python_has_every_public_name():
+    page = {heading.replace("`", "").removeprefix("xfcost.") for heading in headings(ROOT / "docs" / "python.md")}
+    assert set(xfcost.__all__) - page == set()
