@@ -144,17 +144,21 @@ def printed(made):
 # the others use what it uses, of more presets: `make docs` runs all
 @pytest.mark.parametrize("script", TOOL.scripts()[4:], ids=lambda script: script.stem)
 def test_the_notebook_is_what_its_script_gives_today(script):
-    fresh = TOOL.executed(script.read_text(encoding="utf-8"))
-    for cell, kept in zip(fresh["cells"], stored(script)["cells"], strict=True):
+    fresh, there = (TOOL.compared(one) for one in (TOOL.executed(script.read_text(encoding="utf-8")), stored(script)))
+    for cell, kept in zip(fresh["cells"], there["cells"], strict=True):
         assert cell == kept, "".join(cell["source"])
 
 
 @every_script
 def test_outputs_are_small_and_the_same_everywhere(script):
-    """No seconds, no path of a machine; at most 20 lines of print in a cell, or one result with its chart."""
+    """No seconds, no path of a machine; 20 lines of print in a cell at most, one result with its chart, or a picture."""
     made = stored(script)
     outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
-    pages = ["".join(one["data"]["text/html"]) for cell in outputs for one in cell if "data" in one]
+    shown = [(kind, "".join(text)) for cell in outputs for one in cell for kind, text in one.get("data", {}).items()]
+    pages = [text for kind, text in shown if kind == "text/html"]
+    pictures = [text for kind, text in shown if kind == TOOL.PICTURE]
+    assert pictures
+    assert max(map(len, pictures)) < 110_000
     (chart,) = [page for page in pages if "<svg" in page]
     assert "per-token" in chart
     assert max(len(one["text"]) for cell in outputs for one in cell if "text" in one) <= 20

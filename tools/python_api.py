@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FunctionType, UnionType
 from typing import Any, Final, cast
 
+from blocks import anchor
+
 import xfcost
 from xfcost.api import options as declared
 from xfcost.ledger.option import Option
@@ -36,7 +38,7 @@ LONGEST_CALL: Final = 90
 def functions() -> str:
     """The list of all functions, then a section of each."""
     rows = [
-        {"function": f"[`{name}`](#{_anchor(f'xfcost.{name}')})", "what it does": _cell(_first(_own(name)))}
+        {"function": f"[`{name}`](#{anchor(f'xfcost.{name}')})", "what it does": _cell(_first(_own(name)))}
         for names in SECTIONS.values()
         for name in names
     ]
@@ -143,7 +145,7 @@ def _options(name: str) -> str:
         ours, others = ([one for one in names if (one in taken) is wanted] for wanted in (True, False))
         listed = ", ".join(f"`{one}`" for one in min(ours, others, key=len))
         which = "" if not others else f" ({listed})" if len(ours) <= len(others) else f" (all but {listed})"
-        links += [f"[{topic}](#{_anchor(topic)}){which}"] if ours else []
+        links += [f"[{topic}](#{anchor(topic)}){which}"] if ours else []
     return f"**Options** {', '.join(links)}."
 
 
@@ -302,12 +304,7 @@ def _linked(text: str, name: str) -> str:
 
 
 def _link(name: str) -> str:
-    return f"[`{name}`](#{_anchor(name)})"
-
-
-def _anchor(heading: str) -> str:
-    """The anchor of a heading, the same for GitHub and for mkdocs where no two signs are next to each other."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    return f"[`{name}`](#{anchor(name)})"
 
 
 def _capital(text: str) -> str:
