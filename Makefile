@@ -1,7 +1,7 @@
 # Two commands need only Python: `make demo` and `make test`. Both make the virtual environment that they use.
 PYTHON ?= python3
 VENV   ?= .venv
-COGGED := README.md docs/any-model.md docs/checkpoints.md docs/classical-tables.md docs/cli.md docs/continuous-integration.md docs/choosing-devices.md docs/devices-shared.md docs/devices.md docs/efficient-attention.md docs/find.md docs/gallery.md docs/glossary.md docs/how-it-counts.md docs/import.md docs/language.md docs/reach.md docs/residual-stream.md docs/serving.md docs/spec.md docs/training-plan.md docs/training-runs.md docs/training.md docs/transformers.md docs/vision-operations.md docs/vision.md \
+COGGED := README.md docs/any-model.md docs/benchmarks.md docs/checkpoints.md docs/classical-tables.md docs/cli.md docs/continuous-integration.md docs/choosing-devices.md docs/devices-shared.md docs/devices.md docs/efficient-attention.md docs/find.md docs/gallery.md docs/glossary.md docs/how-it-counts.md docs/import.md docs/language.md docs/measure.md docs/python.md docs/reach.md docs/recipes.md docs/residual-stream.md docs/serving.md docs/spec.md docs/training-plan.md docs/training-runs.md docs/training.md docs/transformers.md docs/vision-operations.md docs/vision.md \
           docs/tutorials/add-a-mechanism.md docs/tutorials/fit-and-train.md docs/tutorials/your-architecture.md
 BIN    := $(VENV)/bin
 CHROMIUM := 147.0.0

@@ -174,7 +174,7 @@ def test_results_show_as_tables_in_notebooks():
     assert "MLP up-projection" in diff("swin-t", "swin-s")._repr_html_()
     assert "over 1 of 1 budget" in xfcost.check("swin-t", max_macs="1G")._repr_html_()
     assert "Residual add" in xfcost.glance("swin-t")._repr_html_()
-    assert "LayerNorm₁" in xfcost.diagram("swin-t")._repr_html_()
+    assert "LayerNorm₁" in xfcost.diagram("swin-t")._repr_svg_()
 
 
 def test_an_image_of_another_size_and_another_n_are_said(here):

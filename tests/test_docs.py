@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import xfcost
 from helpers import stdout_of, xf
 from repositories import git
 
@@ -143,17 +144,21 @@ def printed(made):
 # the others use what it uses, of more presets: `make docs` runs all
 @pytest.mark.parametrize("script", TOOL.scripts()[4:], ids=lambda script: script.stem)
 def test_the_notebook_is_what_its_script_gives_today(script):
-    fresh = TOOL.executed(script.read_text(encoding="utf-8"))
-    for cell, kept in zip(fresh["cells"], stored(script)["cells"], strict=True):
+    fresh, there = (TOOL.compared(one) for one in (TOOL.executed(script.read_text(encoding="utf-8")), stored(script)))
+    for cell, kept in zip(fresh["cells"], there["cells"], strict=True):
         assert cell == kept, "".join(cell["source"])
 
 
 @every_script
 def test_outputs_are_small_and_the_same_everywhere(script):
-    """No seconds, no path of a machine; at most 20 lines of print in a cell, or one result with its chart."""
+    """No seconds, no path of a machine; 20 lines of print in a cell at most, one result with its chart, or a picture."""
     made = stored(script)
     outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
-    pages = ["".join(one["data"]["text/html"]) for cell in outputs for one in cell if "data" in one]
+    shown = [(kind, "".join(text)) for cell in outputs for one in cell for kind, text in one.get("data", {}).items()]
+    pages = [text for kind, text in shown if kind == "text/html"]
+    pictures = [text for kind, text in shown if kind == TOOL.PICTURE]
+    assert pictures
+    assert max(map(len, pictures)) < 110_000
     (chart,) = [page for page in pages if "<svg" in page]
     assert "per-token" in chart
     assert max(len(one["text"]) for cell in outputs for one in cell if "text" in one) <= 20
@@ -190,3 +195,35 @@ def test_a_stale_notebook_is_found(tmp_path, capsys):
     script.write_text("# %%\nprint(2)\n")
     assert TOOL.main([str(script), "--check"]) == 1
     assert "one.ipynb is not what its script gives today" in capsys.readouterr().err
+
+
+# Pages and their anchors ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def headings(page):
+    """The texts of the headings of a page, without those in blocks of code."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"^#{1,6} (.+)$", text, flags=re.MULTILINE)
+
+
+def anchors(page):
+    """The anchors of a page as GitHub makes them: of its headings, repeated ones numbered, and those in its HTML."""
+    found = re.findall(r'<a id="([^"]+)"', page.read_text(encoding="utf-8"))
+    slugs = [re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-") for heading in headings(page)]
+    repeated = [slugs[:at].count(slug) for at, slug in enumerate(slugs)]
+    return {*found, *(f"{slug}-{times}" if times else slug for slug, times in zip(slugs, repeated, strict=True))}
+
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_anchors_lead_to_headings(page):
+    links = re.findall(r"\]\(([\w./-]*\.md|)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    targets = [(page.parent / file if file else page, anchor) for file, anchor in links]
+    assert [f"{target.name}#{anchor}" for target, anchor in targets if anchor not in anchors(target)] == []
+
+
+def test_the_page_of_python_has_every_public_name():
+    page = {heading.replace("`", "").removeprefix("xfcost.") for heading in headings(ROOT / "docs" / "python.md")}
+    assert set(xfcost.__all__) - page == set()

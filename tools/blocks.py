@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Iterable
@@ -15,6 +16,17 @@ from pathlib import Path
 import cog
 
 import in_process
+
+# The commands of docs/cli.md by what they are for.
+TOPICS = {
+    "Count and compare": ("analyze", "compare", "diff", "check", "find"),
+    "Draw": ("plot", "roofline", "diagram", "glance", "report"),
+    "Time and devices": ("measure", "calibrate", "devices"),
+    "How information travels": ("reach", "stream"),
+    "Published tables": ("layers", "survey"),
+    "Models and specs": ("list", "show", "new", "import", "schema"),
+    "This installation": ("doctor",),
+}
 
 
 def run(arguments: str, *, first: int | None = None, last: int | None = None) -> None:
@@ -87,14 +99,51 @@ def _done(arguments: str) -> subprocess.CompletedProcess[str]:
     return in_process.run(shlex.split(arguments), None, environment)
 
 
+def on_this_page() -> None:
+    """Links to the sections of the page that is being written."""
+    page = re.sub(r"^```.*?^```", "", Path(cog.inFile).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^## (.+)$", page, flags=re.MULTILINE)
+    cog.outl(f"\nOn this page: {' · '.join(f'[{title}](#{anchor(title)})' for title in titles)}\n")
+
+
+def anchor(heading: str) -> str:
+    """The anchor of a heading, for GitHub and for mkdocs, which writes one hyphen where GitHub writes two."""
+    name = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    if "--" in name:
+        raise AssertionError(f"{heading}: its anchors differ; no sign may be between blanks")
+    return name
+
+
 def help_pages() -> None:
-    """Every command's `--help`; of `analyze` with the options of all topics."""
+    """Every command's `--help`, topic by topic; the options of `analyze`, of which the others have some, in parts."""
     from xfcost.cli import COMMANDS
 
-    cog.outl("\n```text\n" + output("--help").rstrip() + "\n```\n")
-    for name in COMMANDS:
-        page = output(f"{name} --help" + " all" * (name == "analyze"))
-        cog.outl(f"## `xfcost {name}`\n\n```text\n{page.rstrip()}\n```\n")
+    missing = set(COMMANDS) - {name for names in TOPICS.values() for name in names}
+    if missing:
+        raise AssertionError(f"docs/cli.md: no topic has {', '.join(sorted(missing))}; add them to blocks.TOPICS")
+    usage, _, commands = output("--help").partition("Commands:\n")
+    summaries = dict(re.findall(r"^  (\w+) +(\S.*)$", commands, flags=re.MULTILINE))
+    cog.outl(f"\n```text\n{usage.rstrip()}\n```")
+    for topic, names in TOPICS.items():
+        links = [f"- [`{name}`](#{anchor(f'xfcost {name}')}): {summaries[name]}" for name in names]
+        cog.outl("\n".join(["", f"**{topic}**", "", *links]))
+    for topic, names in TOPICS.items():
+        cog.outl(f"\n## {topic}")
+        for name in names:
+            _help_page(name)
+    cog.outl()
+
+
+def _help_page(name: str) -> None:
+    """A section for a command; of `analyze` with a heading for each topic of its options."""
+    page = output(f"{name} --help" + " all" * (name == "analyze")).rstrip()
+    topics = re.split(r"^(?!Arguments)([A-Z][\w ,-]*):\n", page, flags=re.MULTILINE) if name == "analyze" else [page]
+    cog.outl(f"\n### `xfcost {name}`\n\n```text\n{topics[0].rstrip()}\n```")
+    titles = [title.partition(",")[0] for title in topics[1::2]]
+    if titles:
+        cog.outl(f"\nIts options: {' · '.join(f'[{title}](#{anchor(title)})' for title in titles)}")
+    for title, text in zip(titles, topics[2::2], strict=True):
+        cog.outl(f"\n#### {title}\n\n```text\n{text.rstrip()}\n```")
 
 
 def conventions() -> None:

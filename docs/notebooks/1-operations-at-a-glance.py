@@ -125,9 +125,10 @@ comparison = xfcost.compare("vit", "swin", N=784)
 for name, growth in comparison.growth.items():
     print(f"{name}: mixing MACs grow as N^{growth['mixing_macs']:.2f} from 784 to {784 * growth['factor']:,.0f} tokens")
 
+# %%
+xfcost.plot("vit", "swin", metric="scores", N="49:12544")
+
 # %% [markdown]
-# ![Attention scores of ViT-S/8 and Swin-T over N, with their ratio at N = 784](../pictures/scores.svg)
-#
 # **Claim.** The mixing operations have no parameters; nearly all parameters are in per-token operations.
 #
 # **Error.** This is true for QKᵀ, softmax and AV. The lecture's table also lists Swin's relative position bias as
@@ -180,10 +181,12 @@ arithmetic = [[row.title for row in block if not row.mixes and not row.only_move
 print(f"{len(arithmetic[0])} per-token operations, the same in the same order: {arithmetic[0] == arithmetic[1]}")
 
 # %% [markdown]
-# `xfcost diagram vit swin --N 784` draws both blocks, coloured by kind:
-#
-# ![A block of ViT-S/8 next to one of Swin-T](../pictures/blocks.svg)
-#
+# Both blocks, box by box, coloured by kind:
+
+# %%
+xfcost.diagram("vit", "swin", N=784)
+
+# %% [markdown]
 # **Claim.** Residual adds are per-token sums without parameters.
 
 # %%

@@ -101,6 +101,13 @@ for kind, group in classes.items():
     print(f"{kind:3}", ", ".join(f"{name} N^{powers[f'common-{name}']:.2f}" for name in group))
 
 # %% [markdown]
+# Full attention, and one mechanism each of five classes, over N:
+
+# %%
+chosen = ("sliding", "routing", "set-transformer", "linformer", "performer")
+xfcost.plot("common-full", *(f"common-{name}" for name in chosen), N="128:65536")
+
+# %% [markdown]
 # The mechanisms change only the part that mixes tokens. At 16,384 tokens, this compares full attention with one that
 # reads a window and one that projects keys and values to fewer.
 

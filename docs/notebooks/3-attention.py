@@ -100,6 +100,12 @@ for name in ("common-lstm", "common-conv", "common-full"):
     print(f"{name:12} reads {row.reads_tokens:5,}, sequential steps {row.sequential:5,}, matrices {memory:4.0f} MiB")
 
 # %% [markdown]
+# The mixing MACs of the three over N: attention alone grows quadratically.
+
+# %%
+xfcost.plot("common-full", "common-lstm", "common-conv", N="64:16384")
+
+# %% [markdown]
 # **Error.** The slide on self-attention marks "good at long sequences" as a disadvantage, (-); it is an advantage, (+).
 #
 # Over many layers `reach` counts the tokens that have reached one token, in the median:
@@ -200,7 +206,12 @@ print(layers[["printed_sequential", "sequential", "sequential_operations"]].to_s
 cost("transformer-base")
 
 # %% [markdown]
-#
+# A block of the encoder, and one of the decoder:
+
+# %%
+xfcost.diagram("transformer-base")
+
+# %% [markdown]
 # **Claim.** Some 37,000 words become vectors of 512 numbers; the embedding is essentially a linear layer.
 #
 # As a matrix it is; as work it is a look-up: parameters and no MACs.

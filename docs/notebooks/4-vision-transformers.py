@@ -199,6 +199,12 @@ for size in (224, 448, 896):
     print(f"{size}×{size}: matrices of", ", ".join(text))
 
 # %% [markdown]
+# The MACs of both over the side of the image:
+
+# %%
+xfcost.plot("deit-b", "swin-b", metric="macs", size="224:1024")
+
+# %% [markdown]
 # ## 18.6: Swin
 #
 # **Claim** (18.6.2). A window costs O(M⁴·C), all of them O(N·M²·C), with N = HW/16 tokens.

@@ -118,6 +118,9 @@ for row in block:
     if row.macs:
         print(f"{row.title:22} {row.order:8} {row.macs:>13,} MACs, traced {row.traced.macs:>13,}")
 
+# %%
+xfcost.diagram("common-full", N=1024)
+
 # %% [markdown]
 # **Claim.** Most of the compute is in these six.
 

@@ -14,6 +14,16 @@ def show_in_notebooks(name: str, module: str) -> None:
     notebook.register(name, partial(_html, module))
 
 
+def draw_in_notebooks(name: str, module: str, function: str) -> None:
+    """Show results whose class is called `name` by a picture: `function` of this module makes its file."""
+    notebook.register_picture(name, partial(_svg, module, function))
+
+
+def _svg(module: str, function: str, result: Any) -> str:
+    made: bytes = getattr(import_module(module), function)(result, ".svg")
+    return made.decode()
+
+
 def _html(module: str, result: Any) -> str:
     from xfcost.report.console import rich_html
 

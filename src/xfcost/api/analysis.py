@@ -112,19 +112,19 @@ def analyze(
     *tensors: Any,
     **options: Unpack[AnalyzeOptions],
 ) -> Ledger:
-    """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
+    """Count what one model costs with formulas, and check the counts on the torch model; with `device`, time it too.
 
     Args:
-        spec: a preset's name or a path to a YAML file; or a torch module, with inputs; or the name of one:
-            `model.py:Net` or `package.module:Net`, whose code is executed, or a config.json of transformers; or an
-            exported program, or the path of one (`net.pt2`), or of an ONNX graph (`net.onnx`).
-        *tensors: of a module its inputs, as it takes them: `analyze(model, x)`; they are `example_inputs`.
-        **options: all by name, as on the command line; numbers may be texts there as here (`128k`).
+        spec: a preset (`vit`), the path of a YAML file, a torch module or an exported program; or, as on the command
+            line, a module's name (`model.py:Net` or `package.module:Net`, whose code is executed), a config.json of
+            transformers, a checkpoint, a `.pt2` or `.onnx` file, or a model of the list or the Hub.
+        *tensors: the inputs of a torch module, as in `analyze(model, x)`; the same as `example_inputs`.
+        **options: by name. `trace=False` counts without importing torch; this is the default with `on`, and for
+            models of the list. Other specs are traced by default, and modules if their runs are short; `trace=True`
+            traces every module.
 
     Returns:
-        A Ledger: rows, totals, and with a trace `agreement`. False for `trace` answers without importing torch, and is
-        the default where `on` is given, and of models of the list. By default all other specs are traced, and modules
-        whose runs are short; True traces every module.
+        A Ledger: rows, totals, and with a trace `agreement`.
 
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
@@ -157,15 +157,18 @@ def compare(
     thorough: bool = True,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
-    """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
+    """Compare systems at the same N: their ledgers, ratios to the first, growth exponents and crossovers.
 
-    Systems are specs and torch modules, named as for `analyze` or given. A pattern (`common-*`) stands for the presets
-    that match it. A pair (module, inputs) is a module with inputs of its own; `example_inputs` are of the others. With
-    functions of N, or of H and W, modules are counted at other sizes too, for growth and crossovers. Of named ones
-    `2:1xNx768` is an input of only the second system.
+    Args:
+        *specs: two or more systems, each as `analyze` takes it. A pattern (`common-*`) is replaced by the presets that
+            match it. A pair (module, inputs) gives a module its own inputs; the other modules get `example_inputs`. If
+            these are functions of N, or of H and W, modules are also counted at other sizes, for growth and crossovers.
+        thorough: False searches for crossovers at fewer points, and leaves out the order of each row.
+        **options: as for `analyze`, but models are traced only with `trace=True`. In `inputs`, `2:1xNx768` is an input
+            of the second system only.
 
-    The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
-    crossovers are looked for at fewer points, and no row has an order.
+    Raises:
+        XfcostError: bad input; the message says what was expected and how to mend it.
     """
     from xfcost.comparing.comparison import compared
 

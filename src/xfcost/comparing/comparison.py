@@ -33,6 +33,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of several systems."""
 
     ledgers: tuple[Ledger, ...]
+    """One per system, in the given order."""
     names: tuple[str, ...]
     """One distinct name per system."""
     figures: dict[str, dict[str, int | float | None]]

@@ -368,8 +368,8 @@ class Diagram(NamedTuple):
         kinds: tuple[Mixing, ...] = ("per-token", "global", "local", "unknown")
         return [kind for kind in kinds if kind in there]
 
-    def _repr_html_(self) -> str | None:
-        return notebook.html(self)
+    def _repr_svg_(self) -> str | None:
+        return notebook.svg(self)
 
 
 def diagram(systems: Sequence[Architecture | Ledger]) -> Diagram:

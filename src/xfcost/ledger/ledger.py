@@ -51,12 +51,16 @@ class ScoreCounts(NamedTuple):
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Rows and metadata. Accounts produce ledgers, `join` joins two accounts, reports read them."""
+    """What one run of one model costs: a row per operation, and what options add. Reports are made of it."""
 
     metadata: Metadata
+    """Its name, tokens, batch, dtype, mode, and the notes and warnings of its report."""
     rows: tuple[Operation, ...]
+    """One row per operation of a block; `times` is the number of blocks."""
     agreement: Agreement | None = None
+    """Do the counts of formulas, trace and dispatcher agree? None without a trace."""
     timing: Timing | None = None
+    """The measured time, with `--device`."""
     cache: CacheBytes | None = None
     """The KV cache or recurrent state, in the modes `prefill`, `decode` and `generate`."""
     step: DecodeStep | None = None

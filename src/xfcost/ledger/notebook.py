@@ -11,12 +11,18 @@ from typing import Any, Final
 from xfcost.ledger.errors import printable
 
 _HTML: Final[dict[str, Callable[[Any], str]]] = {}
+_SVG: Final[dict[str, Callable[[Any], str]]] = {}
 _MOST_CHARACTERS: Final = 200
 
 
 def register(name: str, renderer: Callable[[Any], str]) -> None:
     """Use `renderer` for every result whose class is called `name`."""
     _HTML[name] = renderer
+
+
+def register_picture(name: str, renderer: Callable[[Any], str]) -> None:
+    """Use the SVG of `renderer` for every result whose class is called `name`."""
+    _SVG[name] = renderer
 
 
 def line(result: object, text: str) -> str:
@@ -27,4 +33,10 @@ def line(result: object, text: str) -> str:
 def html(result: Any) -> str | None:
     """The HTML of `result`; None where nothing is registered, and a notebook shows its `repr`."""
     renderer = _HTML.get(type(result).__name__)
+    return None if renderer is None else renderer(result)
+
+
+def svg(result: Any) -> str | None:
+    """The picture of `result`, likewise."""
+    renderer = _SVG.get(type(result).__name__)
     return None if renderer is None else renderer(result)

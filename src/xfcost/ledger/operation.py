@@ -47,10 +47,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     component: str = ""
     """The YAML path of its component (`stages.0.block.0`)."""
     stage: str = ""
+    """Its stage in reports (`stage 1`, `embed`, `head`)."""
     block: str = ""
+    """Its stage and the name of its mechanism (`stage 1 · W-MSA`)."""
     in_block: bool = False
     """Is its component in a block, and not in a stem, stage entry or head?"""
     mixing: Mixing = "per-token"
+    """`per-token`, `local`, `global` or, of a module whose kinds were not found, `unknown`."""
     content_dependent: bool = False
     """Are the mixing weights computed from the input (attention), and not learned and fixed?"""
     reads: str | None = None
@@ -60,11 +63,15 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     order: str | None = None
     """The leading term of its cost in N, in letters; derived from its formula (`formulas/letters.py`)."""
     times: int = 1
+    """How many blocks have it; figures are for one of them."""
     params: int = 0
+    """Its learned numbers."""
     idle_params: int = 0
     """Parameters that a token doesn't use: experts that it isn't routed to."""
     macs: int = 0
+    """Multiply-accumulates, one each."""
     flops: int = 0
+    """2·macs and the element-wise work."""
     attention_entries: int = 0
     """Heads × queries × keys (per sample × batch) of scores, as papers count them; of a fused kernel its statistics."""
     matrix: Matrix | None = None
@@ -76,6 +83,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     backward_macs: int | None = None
     """MACs of its backward pass; None where it is 2·macs, one product for each operand's gradient."""
     cache: Cached | None = None
+    """The part of the KV cache or recurrent state that it writes."""
     weights_read: WeightsRead | None = None
     """The weights that it reads, where they are not exactly its parameters."""
     weight_matrices: tuple[WeightMatrix, ...] = ()
@@ -102,6 +110,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     Where that is the model's input, pixels or vectors, its backward pass computes no gradient of it.
     """
     heads: int | None = None
+    """Its attention heads; None where it has none."""
     pairs: int | None = None
     """Query-key pairs per head and sample that the pattern keeps; the dense product computes at least these."""
     shared: str | None = None
@@ -113,8 +122,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     ran: RanOperation | None = None
     """The ATen operation, in the ledger of a module."""
     traced: AccountFigures | None = None
+    """What fvcore's trace counts for it."""
     dispatched: AccountFigures | None = None
+    """What torch's dispatcher counts for it."""
     seconds: float | None = None
+    """Its measured seconds in one block."""
     operand_bytes: int | None = None
     """Bytes of its inputs, its outputs and the weights that it reads, each tensor once; of a timed forward."""
     predicted_seconds: float | None = None

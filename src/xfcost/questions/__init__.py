@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from xfcost.api import show_in_notebooks
+from xfcost.api import draw_in_notebooks, show_in_notebooks
 
 # Class of a result -> the module of its report.
 _SHOWN: Final = {
     "CheckResult": "check.text",
-    "Diagram": "diagram.text",
     "Diff": "diff.text",
     "RunsDiff": "diff.text",
     "FindResult": "find.text",
@@ -24,3 +23,4 @@ _SHOWN: Final = {
 }
 for _name, _module in _SHOWN.items():
     show_in_notebooks(_name, f"xfcost.questions.{_module}")
+draw_in_notebooks("Diagram", "xfcost.questions.diagram.text", "diagram_bytes")

@@ -34,7 +34,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield line(f"recorded from a run of {name} on meta tensors: {ran.recorded}", "dim")
         return
     if agreement is None:
-        yield line("counted only" if ledger.metadata.cached_prefix else COUNTED_ONLY, "dim")
+        yield line("Counted from formulas." if ledger.metadata.cached_prefix else COUNTED_ONLY, "dim")
         return
     if ran.module:
         yield from _module_texts(ran, agreement, "" if ledger.training is None else " and its backward pass")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Run options: how a spec is run, beside the spec itself."""
+    """Run options: what a run depends on besides the spec."""
 
     tokens: tuple[int, ...] | None = None
     """N of the first stage (one number per stream, or one for all); the spec's own input where it is None."""

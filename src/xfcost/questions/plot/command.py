@@ -58,7 +58,7 @@ Picture = Annotated[
     memory_share="With --metric throughput: share of each device's memory that the run may use (90%).",
     cache_blocks="With --metric throughput: tokens per block of the cache (16), or 16,whole, as in `analyze`.",
     device="Also run the model on this device and draw its points: cpu, cuda or mps.",
-    lane="Time to plot on a GPU: of the whole call (wall), of the host or of the kernels (device, the default).",
+    lane="Which GPU time to plot: wall (the whole call), host, or device (kernels only; the default).",
     predict="With --metric time: predict the time from a calibration (`xfcost calibrate`).",
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
