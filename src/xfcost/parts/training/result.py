@@ -296,10 +296,12 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """2·(forward + backward MACs), without element-wise work."""
     update_flops: Count
     """FLOPs of the optimizer, by a documented convention."""
+    trained_params: Count
+    """Parameters that a gradient reaches: all, where none is frozen."""
     params_bytes: Count
     gradients_bytes: Count
     master_bytes: Count
-    """A float32 copy of all parameters, where these have 16 bits."""
+    """A float32 copy of all trained parameters, where these have 16 bits."""
     optimizer_bytes: Count | None
     """Optimizer state; None where it depends on the parameters' shapes (adafactor) and no model was built."""
     kept_bytes: Count | None
@@ -345,6 +347,8 @@ class BesideEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that are added to a product."""
     input_gradient: int = 0
     """Gradients that nobody needs: of pixels, of constant position tables."""
+    frozen: int = 0
+    """Gradients of frozen weights, and of what comes before the first adapter."""
     recomputed: int = 0
     """Forward passes that run again."""
 

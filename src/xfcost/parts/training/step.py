@@ -8,7 +8,7 @@ recompute their forward pass.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -17,12 +17,16 @@ from xfcost.counting.model_record import training_record
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.optimizers import OPTIMIZERS, STATE_BYTES
 from xfcost.ledger.accounts import TrainingFigures
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.model_flops import model_flops, recomputed_macs
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.record import Record
 from xfcost.parts.training.plan import check_mesh, loss_logits_bytes, step_batch
 from xfcost.parts.training.result import BesideEstimate, RunPlan, Training, TrainingStep, WholeRun
 from xfcost.program.residual import component_rows
+from xfcost.program.tape import TapeCall
 from xfcost.spec.architecture import Architecture, Stream
 
 HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
@@ -30,14 +34,20 @@ HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
 def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> Ledger:
     """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
-    no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
-    rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
-    ledger = with_closed_activations(msgspec.structs.replace(ledger, rows=rows), architecture)
+    if architecture.lora is None:
+        no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
+        rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
+        ledger = with_closed_activations(msgspec.structs.replace(ledger, rows=rows), architecture)
+    else:
+        ledger = _beside_frozen(ledger, architecture, architecture.lora)
     tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
     again = ledger.total("macs", lambda row: row.recomputed) or 0
-    params, held = ledger.total("params") or 0, (ledger.total("params") or 0) * ledger.bytes_per_element
-    master = params * STATE_BYTES if ledger.metadata.dtype in HALF else 0
-    parameters = TrainedParameters(held, params, held, master, params * _state_bytes(ledger))
+    trained = ledger.total("params", ledger.trains) or 0
+    gradients, master = (
+        trained * ledger.bytes_per_element,
+        trained * STATE_BYTES if ledger.metadata.dtype in HALF else 0,
+    )
+    parameters = TrainedParameters(ledger.held_bytes, trained, gradients, master, trained * _state_bytes(ledger))
     step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
     step = msgspec.structs.replace(step, loss_logits_bytes=loss_logits_bytes(architecture))
     if plan.mesh is not None:
@@ -71,11 +81,41 @@ def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
     return msgspec.structs.replace(row, backward_macs=macs, training=TrainingFigures(saved_macs=saved))
 
 
+def _beside_frozen(ledger: Ledger, architecture: Architecture, lora: Lora) -> Ledger:
+    """`ledger` with the backward pass beside frozen weights, which ends at the first adapter, and what it saves.
+
+    Raises:
+        UsageError: no closed form of that is known.
+    """
+    record = training_record(architecture)
+    if record is None or any(row.recomputed for row in ledger.rows):
+        raise UsageError(
+            f"--lora {lora.rank}: {ledger.metadata.name} has reversible residuals, whose recomputation is counted with "
+            "trained weights only; leave it out"
+        )
+    products: Counter[str] = Counter()
+    for call in record.calls:
+        if call.backward_macs is not None and call.result is not None:
+            products[call.module] += call.backward_macs * call.times
+
+    def with_backward(row: Operation) -> Operation:
+        each = 2 * row.macs if row.backward_macs is None else row.backward_macs
+        each = each if products[row.path] else 0
+        saved = max(0, each * row.times - products[row.path])
+        if row.times == 1:
+            return msgspec.structs.replace(row, backward_macs=each - saved)
+        return msgspec.structs.replace(row, backward_macs=each, training=TrainingFigures(saved_macs=saved))
+
+    return _with_saved(msgspec.structs.replace(ledger, rows=tuple(map(with_backward, ledger.rows))), record)
+
+
 def with_closed_activations(ledger: Ledger, architecture: Architecture) -> Ledger:
     """`ledger` with the saved activations of every row in closed form, where all rows declare their tensors."""
     record = training_record(architecture)
-    if record is None:
-        return ledger
+    return ledger if record is None else _with_saved(ledger, record)
+
+
+def _with_saved(ledger: Ledger, record: Record[TapeCall]) -> Ledger:
     saved, masks_saved = record.saved_by_module(), record.masks_by_module()
 
     def known(row: Operation) -> Operation:
@@ -136,6 +176,7 @@ def training_step(
         recomputed_macs=recomputed,
         model_flops=2 * (forward + backward),
         update_flops=parameters.trained * optimizer.flops,
+        trained_params=parameters.trained,
         params_bytes=parameters.held_bytes,
         gradients_bytes=parameters.gradients_bytes,
         master_bytes=parameters.master_bytes,
@@ -160,11 +201,14 @@ def _beside_estimate(ledger: Ledger, seen: Mapping[str, int], tokens: int) -> Co
         found["recomputed"] += again
     for rows in weights.values():
         here = max((seen.get(row.component, tokens) for row in rows if row.macs), default=tokens)
-        found.update(_weights_beside_estimate(rows, tokens, here))
+        frozen = not all(map(ledger.trains, rows))
+        found.update(_weights_beside_estimate(rows, tokens, here, frozen=frozen))
     return found
 
 
-def _weights_beside_estimate(rows: Iterable[Operation], tokens: int, here: int) -> Counter[str]:
+def _weights_beside_estimate(
+    rows: Sequence[Operation], tokens: int, here: int, *, frozen: bool
+) -> Counter[str]:  # fmt: skip
     """The same of one weight's `rows`; `here` is the number of tokens where it stands, `tokens` that of the model.
 
     A map of d inputs and a bias multiplies d of d + 1 parameters, at least half: with less, it sees fewer tokens.
@@ -174,7 +218,7 @@ def _weights_beside_estimate(rows: Iterable[Operation], tokens: int, here: int) 
     again = sum(map(recomputed_macs, rows))
     backward = sum(map(_both_passes, rows)) - again - 3 * forward
     found = Counter({"recomputed": again})
-    found["input_gradient" if backward < 0 else "repeated"] += backward
+    found["frozen" if frozen and backward < 0 else "input_gradient" if backward < 0 else "repeated"] += backward
     if not forward:
         found["tables"] -= 3 * params * tokens
         return found
