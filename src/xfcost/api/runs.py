@@ -56,7 +56,7 @@ _IN_PROMPTS: Final = " and ".join(f"--mode {name}" for name in PROMPTED)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
     "N", "size", "mode", "new_tokens", "cached_prefix", "on", "mbu", "weights", "cache", "expert_parallel",
-    *_RESERVED, *_HOSTED, *_OF_TRAINING,
+    *_ADAPTERS, *_RESERVED, *_HOSTED, *_OF_TRAINING,
 )  # fmt: skip
 
 
@@ -474,7 +474,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         new_tokens=int(read_option("new_tokens", given["new_tokens"])) if mode == "generate" else 1,
         cached_prefix=read_option("cached_prefix", given["cached_prefix"]) or 0,
         logits=logits,
-        lora=_lora(given),
+        lora=read_lora(given),
         plan=make_plan(**given),
         on=on,
         mfu=single_share("mfu", given["mfu"], f"in the mode {mode}")
@@ -489,11 +489,15 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     return run if is_deployed(run) else with_defaults(run, ())
 
 
-def _lora(given: Mapping[str, Any]) -> Lora | None:
-    """The adapters; None where all weights are trained."""
-    if given["lora"] is None:
+def read_lora(given: Mapping[str, Any]) -> Lora | None:
+    """The adapters; None where all weights are trained.
+
+    Raises:
+        UsageError: the rank or the names can't be.
+    """
+    if given.get("lora") is None:
         return None
-    return Lora(int(read_option("lora", given["lora"])), EVERY["lora_on"].read("--lora-on", given["lora_on"]))
+    return Lora(int(read_option("lora", given["lora"])), EVERY["lora_on"].read("--lora-on", given.get("lora_on")))
 
 
 def _offload(given: Mapping[str, Any]) -> Offload | None:

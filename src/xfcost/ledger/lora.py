@@ -57,6 +57,14 @@ def same(name: str) -> frozenset[str]:
     return _SAME.get(name.lower(), frozenset((name,)))
 
 
+def words_for(name: str) -> frozenset[str]:
+    """What modules may call the maps of a name, or of a group, that is given: `q` is `q_proj` and `query` too."""
+    names = {ATTENTION: ("q", "k", "v", "qkv", "kv", "out"), MLP: ("gate", "up", "down", "fc1", "fc2")}.get(
+        name, (name,)
+    )
+    return frozenset(word for one in names for word in (one, *_NAMES.get(one, "").split()))
+
+
 class Adapter(NamedTuple):
     """Of the columns of a map's output that one adapter adds to."""
 

@@ -311,6 +311,10 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     loss_logits_bytes: Count = 0
     """Float32 logits of a loss over a vocabulary. The walked step takes the sum of its output as loss: it has none."""
 
+    def mostly_frozen(self, params: int) -> bool:
+        """Are most of so many parameters not trained?"""
+        return 2 * self.trained_params < params
+
     @property
     def fixed_bytes(self) -> int | None:
         """Parameters, gradients, optimizer state and master copy, which don't depend on batch and N."""
@@ -348,7 +352,7 @@ class BesideEstimate(msgspec.Struct, frozen=True, kw_only=True):
     input_gradient: int = 0
     """Gradients that nobody needs: of pixels, of constant position tables."""
     frozen: int = 0
-    """Gradients of frozen weights, and of what comes before the first adapter."""
+    """Where most weights are frozen, their gradients, and those of what comes before the first trained ones."""
     recomputed: int = 0
     """Forward passes that run again."""
 

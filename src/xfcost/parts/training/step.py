@@ -8,7 +8,7 @@ recompute their forward pass.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -201,14 +201,13 @@ def _beside_estimate(ledger: Ledger, seen: Mapping[str, int], tokens: int) -> Co
         found["recomputed"] += again
     for rows in weights.values():
         here = max((seen.get(row.component, tokens) for row in rows if row.macs), default=tokens)
-        frozen = not all(map(ledger.trains, rows))
-        found.update(_weights_beside_estimate(rows, tokens, here, frozen=frozen))
+        found.update(_weights_beside_estimate(rows, tokens, here))
+    if ledger.training is not None and ledger.training.step.mostly_frozen(ledger.total("params") or 0):
+        found["frozen"] = found.pop("input_gradient", 0)
     return found
 
 
-def _weights_beside_estimate(
-    rows: Sequence[Operation], tokens: int, here: int, *, frozen: bool
-) -> Counter[str]:  # fmt: skip
+def _weights_beside_estimate(rows: Iterable[Operation], tokens: int, here: int) -> Counter[str]:
     """The same of one weight's `rows`; `here` is the number of tokens where it stands, `tokens` that of the model.
 
     A map of d inputs and a bias multiplies d of d + 1 parameters, at least half: with less, it sees fewer tokens.
@@ -218,7 +217,7 @@ def _weights_beside_estimate(
     again = sum(map(recomputed_macs, rows))
     backward = sum(map(_both_passes, rows)) - again - 3 * forward
     found = Counter({"recomputed": again})
-    found["frozen" if frozen and backward < 0 else "input_gradient" if backward < 0 else "repeated"] += backward
+    found["input_gradient" if backward < 0 else "repeated"] += backward
     if not forward:
         found["tables"] -= 3 * params * tokens
         return found
