@@ -162,7 +162,8 @@ def test_adapters_are_those_of_the_merged_weights(tmp_path, on, mixer):
 
 # Hu et al. 2022, "LoRA": table 2 (RoBERTa, r = 8 on q and v: 0.3 M and 0.8 M, whose blocks are BERT's), table 4 (GPT-3,
 # 4.7 M of r = 1 and 37.7 M of r = 8 on q and v), table 5 (18 M of r = 8 on one of the maps, or 4 on two); and what
-# `print_trainable_parameters()` of peft prints of Llama 2 7B with its defaults, r = 8 on q_proj and v_proj.
+# `print_trainable_parameters()` of peft prints of Llama 2 7B with its defaults, r = 8 on q_proj and v_proj, and of both
+# Llamas with r = 16 on all linear maps.
 PUBLISHED = [
     ("bert-base", 8, "q,v", 294_912, None),
     ("bert-large", 8, "q,v", 786_432, None),
@@ -171,6 +172,8 @@ PUBLISHED = [
     ("gpt3-175b", 8, "q", 18_874_368, None),
     ("gpt3-175b", 4, "q,v", 18_874_368, None),
     ("llama2-7b", 8, "q_proj,v_proj", 4_194_304, 6_742_609_920),
+    ("llama2-7b", 16, "all-linear", 39_976_960, None),
+    ("llama3-8b", 16, "all-linear", 41_943_040, None),
 ]
 
 

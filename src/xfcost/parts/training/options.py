@@ -35,6 +35,21 @@ def map_names(option: str, given: Any) -> tuple[str, ...]:
 class TrainingOptions(TypedDict, total=False):
     """Training, with --mode train."""
 
+    optimizer: Annotated[
+        str | None,
+        Option(
+            "Default: adamw.",
+            words=tuple(OPTIMIZERS),
+        ),
+    ]
+    tokens: Annotated[
+        Real,
+        Option(
+            "Tokens of the whole training run (300e9, 300B).",
+            "NUMBER",
+            read.integer(_MOST_TOKENS, "300e9", floats=True),
+        ),
+    ]
     lora: Annotated[
         Whole,
         Option(
@@ -52,21 +67,6 @@ class TrainingOptions(TypedDict, total=False):
         ),
     ]
 
-    optimizer: Annotated[
-        str | None,
-        Option(
-            "Default: adamw.",
-            words=tuple(OPTIMIZERS),
-        ),
-    ]
-    tokens: Annotated[
-        Real,
-        Option(
-            "Tokens of the whole training run (300e9, 300B).",
-            "NUMBER",
-            read.integer(_MOST_TOKENS, "300e9", floats=True),
-        ),
-    ]
     zero: Annotated[
         Whole,
         Option(
