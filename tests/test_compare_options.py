@@ -60,6 +60,8 @@ OPTIONS = {
     "trace": ({}, False, True),
     "cached_prefix": ({"mode": "prefill"}, 2, 5),
     "flops": ({"mode": "train", "tokens": "1e6", "mfu": 0.5, "peak": "1G"}, "dense", "kept"),
+    "lora": ({}, 1, 2),
+    "lora_on": ({"lora": 2}, "q,v", "all"),
 }
 
 

@@ -50,7 +50,8 @@ COLUMNS = {
 LEARNING = {"backward_macs": 16, "traced_backward_macs": 26, "kept_bytes": 27, "backward_saved": 17}
 STEP = TrainingStep(
     optimizer="adamw", tokens=1, forward_macs=2, backward_macs=3, recomputed_macs=4, model_flops=5, update_flops=6,
-    params_bytes=7, gradients_bytes=8, master_bytes=9, optimizer_bytes=10, kept_bytes=11, attention_kept_bytes=12,
+    trained_params=13, params_bytes=7, gradients_bytes=8, master_bytes=9, optimizer_bytes=10, kept_bytes=11,
+    attention_kept_bytes=12,
 )  # fmt: skip
 
 
@@ -250,6 +251,7 @@ def test_the_object_of_a_training_step(image):
         # [CLS] is no token of the data: 2·6
         "optimizer": "adamw", "tokens": 12, "forward_macs": MACS, "backward_macs": BACKWARD, "recomputed_macs": 0,
         "model_flops": 36528, "update_flops": 8775,  # 2·(6152 + 12112); 15 a parameter
+        "trained_params": 585,
         # 4·585; two numbers of 4 bytes a parameter; a loss over classes has no logits kept
         "params_bytes": 2340, "gradients_bytes": 2340, "master_bytes": 0, "optimizer_bytes": 4680,
         "loss_logits_bytes": 0, "fixed_bytes": 9360,
@@ -268,6 +270,7 @@ def test_the_object_of_a_training_step(image):
             "tables": -54 * 12 * (4 + 28 + 2 * 2 * 8 + 8),
             "biases": -54 * (12 * 4 + 14 * 2 * (12 + 4 + 10 + 8)),
             "input_gradient": -9 * 2 * 192,  # of pixels
+            "frozen": 0,
         },
         "rate": 1000.0, "peak": None, "mfu": None, "devices": 2,
         "seconds": 164.376, "days": 164.376 / 86400, "device_days": 2 * 164.376 / 86400,  # 328752 / 2000

@@ -99,7 +99,7 @@ RATES: dict[str, dict[str, Any]] = {
 # Those that change figures of both commands.
 OF_COUNTS = {
     "N", "size", "batch", "dtype", "attention", "mode", "new_tokens", "logits", "optimizer", "memory_level",
-    "cached_prefix",
+    "cached_prefix", "lora", "lora_on",
 }  # fmt: skip
 # Those that change bytes of `check`; `diff` refuses them.
 OF_BYTES = {"weights": "int8", "cache": "fp8"}

@@ -25,6 +25,7 @@ from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.execution import WITH_CACHE, Convention
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
@@ -49,12 +50,13 @@ _HOSTED: Final = ("offload", "host", "host_memory")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
+_ADAPTERS: Final = ("lora", "lora_on")
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "flops", "sustained", "devices", *MESH_FIELDS)
 _IN_PROMPTS: Final = " and ".join(f"--mode {name}" for name in PROMPTED)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
     "N", "size", "mode", "new_tokens", "cached_prefix", "on", "mbu", "weights", "cache", "expert_parallel",
-    *_RESERVED, *_HOSTED, *_OF_TRAINING,
+    *_ADAPTERS, *_RESERVED, *_HOSTED, *_OF_TRAINING,
 )  # fmt: skip
 
 
@@ -76,6 +78,10 @@ def _is_no_train(given: Mapping[str, Any]) -> bool:
     return not _is_train(given)
 
 
+def _has_adapters(given: Mapping[str, Any]) -> bool:
+    return given.get("lora") is not None
+
+
 def _has_devices(given: Mapping[str, Any]) -> bool:
     return given.get("on") is not None
 
@@ -84,7 +90,13 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "a run": (
         Refusal(("mbu",), "{value}: does not apply to a training run; leave it out", _is_no_train),
         Refusal(("mbu",), "{value}: needs devices, as in --on h100-sxm", _has_devices),
-        Refusal(("weights", "cache"), "{value}: a training run computes in --dtype; leave it out", _is_no_train),
+        Refusal(("lora_on",), "{value}: needs the rank of the adapters, as in --lora 8", _has_adapters),
+        Refusal(
+            ("weights",),
+            "{value}: a training run computes in --dtype; leave it out, or freeze these weights, as in --lora 8",
+            lambda given: _is_no_train(given) or _has_adapters(given),
+        ),
+        Refusal(("cache",), "{value}: a training run computes in --dtype; leave it out", _is_no_train),
         Refusal(
             ("cache",),
             "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
@@ -478,6 +490,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         new_tokens=int(read_option("new_tokens", given["new_tokens"])) if mode == "generate" else 1,
         cached_prefix=read_option("cached_prefix", given["cached_prefix"]) or 0,
         logits=logits,
+        lora=read_lora(given),
         plan=make_plan(**given),
         on=on,
         mfu=single_share("mfu", given["mfu"], f"in the mode {mode}")
@@ -490,6 +503,17 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         **formats,
     )
     return run if is_deployed(run) else with_defaults(run, ())
+
+
+def read_lora(given: Mapping[str, Any]) -> Lora | None:
+    """The adapters; None where all weights are trained.
+
+    Raises:
+        UsageError: the rank or the names can't be.
+    """
+    if given.get("lora") is None:
+        return None
+    return Lora(int(read_option("lora", given["lora"])), EVERY["lora_on"].read("--lora-on", given.get("lora_on")))
 
 
 def _offload(given: Mapping[str, Any]) -> Offload | None:

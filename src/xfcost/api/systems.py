@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from xfcost.api.options import Progress, read_option
-from xfcost.api.runs import make_run, refuse, run_options
+from xfcost.api.runs import make_run, read_lora, refuse, run_options
 from xfcost.comparing.sweep import PIXELS, SizeAxis
 from xfcost.counting.devices import read_several
 from xfcost.counting.system import AccountOptions, System
@@ -34,6 +34,7 @@ from xfcost.spec.targets import ModuleTarget, ModuleTexts, is_gguf, module_targe
 from xfcost.systems.spec import SpecSystem, timed_in_turns, torch_there
 
 if TYPE_CHECKING:
+    from xfcost.ledger.lora import Lora
     from xfcost.systems.module import ModuleSystem
     from xfcost.systems.published import PublishedSystem
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule, Stored
@@ -182,7 +183,7 @@ def open_systems(
     if all(isinstance(one, str | tuple) for one in entries):
         refuse("a spec", {"example_inputs": examples})
     chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
-    run = Run(mode=options.get("mode") or "forward", choices=devices, **chosen)
+    run = Run(mode=options.get("mode") or "forward", choices=devices, lora=read_lora(options), **chosen)
     systems: list[System | ModuleTarget] = []
     for number, one in enumerate(entries, 1):
         if number in targets:
@@ -192,7 +193,9 @@ def open_systems(
         else:
             module, inputs = one if isinstance(one, tuple) else (one, examples)
             keywords = options.get("example_kwargs")
-            with_inputs = given_module(module, inputs, keywords, tf32=run.dtype == TF32, batch=options.get("batch"))
+            with_inputs = given_module(
+                module, inputs, keywords, tf32=run.dtype == TF32, batch=options.get("batch"), lora=run.lora
+            )
             systems.append(_module_system(with_inputs, patient=patient))
     if not any(isinstance(one, SpecSystem) for one in systems):
         refuse("a module", {"settings": settings})
@@ -241,6 +244,9 @@ def _named_system(
     target: ModuleTarget, texts: ModuleTexts, options: Mapping[str, Any], config: Run, *, patient: bool
 ) -> System:
     """The module, or the graph, that a target names; the module of a config as its run says."""
+    if target.kind in ("onnx", "program") and config.lora is not None:
+        what = "a graph of operations, and no modules; give the module that it was made of"
+        raise UsageError(f"--lora {config.lora.rank}: {printable(target.text, 200)} has {what}")
     if target.kind == "onnx":
         from xfcost.systems.onnx import onnx_system
 
@@ -321,7 +327,7 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Pub
     """
     runs = (
         "device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe", "cache_in",
-        "cache_out",
+        "cache_out", "lora",
     )  # fmt: skip
     if target is None or target.kind != "config" or any(given.get(name) for name in runs):
         return None
@@ -359,10 +365,18 @@ def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> 
 
 def given_module(
     module: Any, inputs: Any, keywords: Mapping[str, Any] | None, *, tf32: bool,
-    batch: Any = None,
+    batch: Any = None, lora: Lora | None = None,
 ) -> GivenModule:  # fmt: skip
     """A module with example inputs, or a program of this `batch`; `tf32`: are its float32 products in TF32?"""
     from xfcost.torch_models.any_model.targets import GivenModule
+
+    if lora is not None:
+        from xfcost.torch_models.any_model.adapters import with_adapters
+
+        name = type(module).__name__
+        if is_program(module):
+            raise UsageError(f"--lora {lora.rank}: an exported program has operations and no modules; give the module")
+        module = with_adapters(module, lora, name)
 
     if not is_program(module):
         return GivenModule(module, inputs, keywords, tf32=tf32)
@@ -381,7 +395,8 @@ def named_module(
         from xfcost.torch_models.any_model.targets import ConfigOptions, NamedModule
 
         run = run or Run()
-        config = ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*WITH_CACHE, "train"))
+        has_head = run.mode in (*WITH_CACHE, "train")
+        config = ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=has_head, lora=run.lora)
         samples = None if batch is None else int(read_option("batch", batch))
         return NamedModule(target, inputs, build, samples, config, stored)
 

@@ -19,6 +19,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.lora import UNMERGED
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
@@ -255,13 +256,14 @@ def tiled(core: AttentionCore, on_chip: Number) -> Number:
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
     "batch", "dtype", "attention", "mode", "cached_prefix", "logits", "weight_format", "cache_format", "checkpoint",
-    "memory_level", "source", "settings",
+    "memory_level", "source", "settings", "lora",
 )  # fmt: skip
 
 
 def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
     """The metadata of the ledger."""
     spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
+    unmerged = () if architecture.lora is None or architecture.mode == "train" else (UNMERGED,)
     streams = architecture.streams
     inputs = (stream.input for stream in streams)
     attends = any(row.matrix is not None or row.fused for row in rows)
@@ -277,7 +279,7 @@ def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
         attends=attends,
         preset=not is_path(architecture.source),
         paper=spec.paper,
-        notes=(*hub_notes(architecture.source), *(note for note, _ in notes)),
+        notes=(*hub_notes(architecture.source), *unmerged, *(note for note, _ in notes)),
         padded=any(kind is PaddingNote for _, kind in notes),
         cropped=any(kind is CroppingNote for _, kind in notes),
         image=next((entry.sides for entry in inputs if isinstance(entry, ImageInput | VideoInput)), None),

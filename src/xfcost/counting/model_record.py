@@ -208,7 +208,7 @@ class _ModelRun:
     def _part(self, part: Part, x: Symbolic, *others: Symbolic, onto: Symbolic | None = None) -> Symbolic:
         """A component, in its residual connection where it has one."""
         tape, component, place = self.tape, part.component, part.place
-        tape.prefix, tape.rows = f"{part.path}.", {}
+        tape.prefix, tape.rows, tape.lora = f"{part.path}.", {}, place.lora
         place = behind(place, self.architecture.cached_prefix)
         if tape.decodes:
             place = single_token(place) if component.token_wise else place

@@ -15,6 +15,7 @@ from xfcost.formulas.letters import Letter, Units, grid_in_letters
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.execution import Logits
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.tensors import Type
@@ -144,6 +145,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Is attention executed as one fused kernel? Same MACs, less memory."""
     logits: Logits = "all"
     """Positions whose logits a language-model head computes."""
+    lora: Lora | None = None
+    """The adapters of its linear maps, whose own weights are frozen, as are all others; None where all are trained."""
 
 
 class Observed(NamedTuple):

@@ -71,7 +71,7 @@ def with_backward(
 ) -> Ledger:
     """`ledger` with the traced backward pass: for every row its MACs in each block, and its saved activations in bytes.
 
-    Every block is compared; the first one may save MACs, as the row states. Where the saved activations are known in
+    Every block is compared; the first ones may save MACs, as the row states. Where the saved activations are known in
     closed form, they are compared too.
     """
     rows, differences = [], []
@@ -85,7 +85,9 @@ def with_backward(
         known = row.training or TrainingFigures(saved_macs=saved)
         figures = msgspec.structs.replace(known, traced_backward_macs=later, kept_bytes=walked)
         rows.append(msgspec.structs.replace(row, training=figures))
-        if macs != [block_macs - saved, *(block_macs,) * (row.times - 1)]:
+        first, rest = divmod(saved, block_macs) if saved > block_macs else (0, saved)
+        expected = [0] * first + [block_macs - rest] + [block_macs] * (row.times - first - 1)
+        if macs != expected[: row.times]:
             counted = row.times_over("backward_macs")
             differences.append({"path": row.path, "quantity": "backward_macs", "counted": counted, "traced": sum(macs)})
     agreement = _agreement(ledger.agreement, differences, uncounted)

@@ -159,6 +159,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
         "timing": timing,
+        **_if_any("lora", metadata.lora),
         **_if_any("prediction", ledger.prediction),
         **mode_objects(ledger),
         **formats_object(ledger),

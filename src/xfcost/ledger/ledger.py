@@ -179,6 +179,10 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Bytes of one element of the ledger's dtype."""
         return BYTES_PER_ELEMENT[self.metadata.dtype]
 
+    def trains(self, row: Operation) -> bool:
+        """Are the parameters of one of its rows trained? Beside LoRA only those of adapters are."""
+        return row.adapter or self.metadata.lora is None
+
     @property
     def no_time(self) -> str | None:
         """Why it takes no time on the devices of `--on`, where it does not fit; None where it may, or without them."""

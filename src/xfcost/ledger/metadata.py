@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.cache_blocks import CacheBlocks
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.stored import StoredWeights
@@ -74,6 +75,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """Sequential steps of all mixers: one each, N of a recurrence over N tokens."""
     parallel_width: float | None = None
     """Tokens that a mixer processes in parallel, averaged over the steps; None where nothing mixes."""
+    lora: Lora | None = None
+    """The adapters beside frozen weights; None where all are trained."""
     settings: tuple[str, ...] = ()
     """The `--set` options, `key=value` each."""
     published_left_out: int = 0

@@ -92,6 +92,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Are its parameters a table of the vocabulary, or the scores of its words, which devices can divide?"""
     bound: bool = False
     """Do the shapes of its weights depend on the input size, so that another N needs new weights?"""
+    adapter: bool = False
+    """Are its parameters those of a LoRA adapter, which alone are trained?"""
     once: bool = False
     """Does it run once for the whole batch, because it reads only weights?"""
     core: AttentionCore | None = None

@@ -5,6 +5,8 @@ int4   4 bits; each output has a 16-bit scale and a 4-bit zero point for every 1
 mxfp4  4 bits; each output has an 8-bit scale for every 32 inputs (OCP Microscaling Formats 1.0, §5.2; gpt-oss)
 fp8    8 bits; a float32 scale for every block of 128×128 (DeepSeek-V3, §3.3.2, and its checkpoint)
 int8   8 bits; a float32 scale for each output (LLM.int8(), Dettmers et al. 2022, §2.1)
+nf4    4 bits; an 8-bit scale for every 64 elements, and a float32 for every 256 scales (QLoRA with double quantization,
+       Dettmers et al. 2023, §3; bitsandbytes)
 
 Quantised are the matrices of linear layers and experts inside the blocks. Embeddings, norms, biases, routers and the
 head stay in the run's dtype; with mxfp4, as in gpt-oss, attention too where there are experts. A checkpoint's own
@@ -127,6 +129,16 @@ WEIGHT_FORMATS: Final = {
         WeightFormat("fp8", 8, 128, 128, 32, "8 bits, and of 128×128 a float32 scale (DeepSeek-V3)", "float8"),
         WeightFormat("mxfp4", 4, 1, 32, 8, "4 bits, and of 32 inputs an 8-bit scale (OCP MX)", experts_alone=True),
         WeightFormat("int8", 8, 1, None, 32, "8 bits, and of an output a float32 scale (LLM.int8())", "int8"),
+        WeightFormat(
+            "nf4",
+            4,
+            1,
+            64,
+            8,
+            "4 bits, and of 64 elements an 8-bit scale, of 256 scales a float32 (QLoRA)",
+            flat=True,
+            nested=256,
+        ),
     )
 }
 # Weights in the run's dtype, whatever the checkpoint has.
@@ -175,7 +187,7 @@ class StoredAs(NamedTuple):
 
     def held_in_all(self, row: Operation) -> int:
         """Bytes of the parameters of all blocks of an operation."""
-        if self.held is not None:
+        if self.held is not None and not row.adapter:
             return self.held.get(row.path, 0)
         fewer = sum(
             one.blocks * (one.form.bytes(one.matrix) - one.matrix.elements * self.element)

@@ -129,7 +129,7 @@ def checkpoint_warnings(
 
 class _Join:
     def __init__(self, rows: Sequence[Operation], stored: StoredWeights, fused: str | None) -> None:
-        self.rows, self.stored = [row for row in rows if row.params], stored
+        self.rows, self.stored = [row for row in rows if row.params and not row.adapter], stored
         self.scores = any(row.macs and (row.vocabulary or row.shared is not None) for row in rows)
         self.shared = {row.shared for row in rows}
         self.held: dict[str, int] = dict.fromkeys((row.path for row in self.rows), 0)

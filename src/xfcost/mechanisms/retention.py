@@ -117,7 +117,8 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         d, values, heads = place.dim, self.values(place.dim), self.heads
-        parts = t.linear("qkv", x, 2 * d + values, bias=False).split((d, d, values), dim=-1)
+        sizes = (d, d, values)
+        parts = t.linear("qkv", x, 2 * d + values, bias=False, parts=sizes).split(sizes, dim=-1)
         q, k, v = (split_heads(part, heads) for part in parts)
         k = t.leaf("scale", multiplied, k, options={"factor": int(d // heads) ** -0.5}, symbol="")
         q, k = (t.run("rotary", Rotary(place.grid.total, ROTARY_BASE), part) for part in (q, k))

@@ -189,7 +189,8 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         n, blocks, inner = place.grid.total, self.blocks(place.grid), self.inner(place.dim)
-        x = t.linear("qkv", x, inner + 2 * self.key_inner(place.dim), bias=self.projection_bias)
+        keys = self.key_inner(place.dim)
+        x = t.linear("qkv", x, inner + 2 * keys, bias=self.projection_bias, parts=(keys, keys, inner))
         x = t.leaf("pad", padded, x, options={"after": blocks.padded - n})
         if self.integration == "merged":
             y = self._merged(t, x, place, blocks)

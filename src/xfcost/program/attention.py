@@ -36,7 +36,8 @@ def grouped_heads(
     """Queries (B, H, N, K), keys and values (B, H/J, N, …) of one projection, with the rotary positions of `tokens`."""
     width = x.shape[-1]
     inner, keys, both = mixer.inner(width), mixer.kv_inner(width), mixer.kv_width(width)
-    parts = t.linear("qkv", x, inner + both, bias=mixer.projection_bias).split((inner, keys, both - keys), -1)
+    sizes = (inner, keys, both - keys)
+    parts = t.linear("qkv", x, inner + both, bias=mixer.projection_bias, parts=sizes).split(sizes, -1)
     fewer = mixer.heads // mixer.shared
     q, k, v = (split_heads(part, heads) for part, heads in zip(parts, (mixer.heads, fewer, fewer), strict=True))
     if mixer.position == "rope":
@@ -179,7 +180,8 @@ def attend_to(  # noqa: PLR0913 - the options of the formula
     q = split_heads(t.linear("q", x, inner, bias=bias), heads)
 
     def keys_and_values() -> tuple[Tensor, ...]:
-        return tuple(split_heads(part, heads) for part in t.linear("kv", y, sum(widths), bias=bias).split(widths, -1))
+        both = t.linear("kv", y, sum(widths), bias=bias, parts=widths)
+        return tuple(split_heads(part, heads) for part in both.split(widths, -1))
 
     k, v = t.of_memory("cache", keys_and_values, "Cached keys and values of the memory")
     mixing = {"mixing": "global", "reads": reads}

@@ -14,7 +14,7 @@ from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
-from xfcost.program.symbolic import contiguous_strides
+from xfcost.program.symbolic import Origin, contiguous_strides
 
 if TYPE_CHECKING:
     from xfcost.program.symbolic import Symbolic
@@ -64,6 +64,32 @@ class Linear(NamedTuple):
     def traced(self, t: Tape, x: Symbolic) -> Symbolic:
         weight, bias = t.weight(self.outputs, x.shape[-1]), t.weight(self.outputs) if self.bias else None
         return t.linear_map(x, weight, bias)
+
+
+class AdapterMap(NamedTuple):
+    """xW of an adapter, A or B of LoRA, which is trained beside frozen weights: (…, D) -> (…, D')."""
+
+    outputs: Number
+
+    def traced(self, t: Tape, x: Symbolic) -> Symbolic:
+        weight = t.weight(self.outputs, x.shape[-1], adapts=True)
+        t.note(adapter=True)
+        return t.linear_map(x, weight, stored_in_dtype=True)
+
+
+class AdapterSum(NamedTuple):
+    """y + α/r·u on the columns of u, from `start` on, in place: (…, D'), (…, K) -> (…, D')."""
+
+    start: Number
+
+    def traced(self, t: Tape, y: Symbolic, update: Symbolic) -> Symbolic:
+        part = y.narrow(-1, self.start, update.shape[-1])
+        t.call("aten::add_", (part, update * 1.0), part.shape)
+        result = y.view_of(y.shape, y.strides)
+        if update.learns:
+            origins = [one.storage.origin for one in (y, update) if one.learns]
+            result.learns, y.storage.origin = True, Origin(origins)
+        return result
 
 
 # Title, learned vectors.
@@ -354,7 +380,8 @@ class ExpertLinear(NamedTuple):
             y = x @ weight.mT
             return y if bias is None else y + bias.unsqueeze(1)
         shape = (*x.shape[:-1], self.outputs)
-        return t.save(t.call("xfcost::grouped_linear", (x, weight, bias, *counts), shape, factors=(x, weight)), x)
+        y = t.call("xfcost::grouped_linear", (x, weight, bias, *counts), shape, factors=(x, weight))
+        return t.save(y, *([x] if weight.learns else []))
 
 
 class TokenBefore(NamedTuple):

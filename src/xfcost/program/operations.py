@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from xfcost.formulas.component import ActKind, Component, NormKind, Place
+from xfcost.ledger.lora import Adapter, Lora
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.program.leaves import (
     Act,
+    AdapterMap,
+    AdapterSum,
     Bookkeeping,
     Function,
     KeyValueCache,
@@ -44,6 +47,8 @@ class Operations:
     """Does a decode step run, of one token?"""
     cached: Number = 0
     """Tokens before those that run, which a cached prefix has; a decode step has its own."""
+    lora: Lora | None = None
+    """The adapters of linear maps; all other weights are then frozen."""
 
     if TYPE_CHECKING:  # each machine's own
 
@@ -105,9 +110,21 @@ class Operations:
         """A learned table."""
         return self.leaf(name, itself, weights=(Weight(shape),), **facts)
 
-    def linear(self, name: str, x: Tensor, outputs: Number, *, bias: bool = True, **facts: Any) -> Tensor:
-        """xW + b: (…, D) -> (…, D')."""
-        return self.run(name, Linear(outputs, bias), x, **facts)
+    def linear(
+        self, name: str, x: Tensor, outputs: Number, *, bias: bool = True, parts: Sequence[Number] = (), **facts: Any
+    ) -> Tensor:  # fmt: skip
+        """xW + b: (…, D) -> (…, D'), and what its adapters add; `parts`: the widths of q, k and v, if they differ."""
+        y = self.run(name, Linear(outputs, bias), x, **facts)
+        for adapter in () if self.lora is None else self.lora.adapters(name, outputs, parts):
+            y = self._adapted(self.lora, adapter, x, y)
+        return y
+
+    def _adapted(self, lora: Lora, adapter: Adapter, x: Tensor, y: Tensor) -> Tensor:
+        """y + α/r·BAx on the columns of an adapter."""
+        part, own = f"lora.{adapter.name}", adapter.name.replace("_", " ")
+        low = self.run(f"{part}.a", AdapterMap(lora.rank), x, title=f"LoRA A of {own}")
+        update = self.run(f"{part}.b", AdapterMap(adapter.width), low, title=f"LoRA B of {own}")
+        return self.run(f"{part}.add", AdapterSum(adapter.start), y, update, title=f"LoRA: scale and add to {own}")
 
     def norm(self, name: str, x: Tensor, kind: NormKind, **facts: Any) -> Tensor:
         """A norm of the last axis, (…, D) -> (…, D); x as it is for `none`."""
@@ -163,7 +180,7 @@ class Part(Operations):
 
     def __init__(self, whole: Operations, name: str, label: str | None, titles: Mapping[str, str]) -> None:
         self.whole, self.name, self.label, self.titles = whole, name, label, titles
-        self.decodes, self.cached = whole.decodes, whole.cached
+        self.decodes, self.cached, self.lora = whole.decodes, whole.cached, whole.lora
 
     def run(self, name: str, leaf: Leaf, *inputs: Tensor | None, **facts: Any) -> Tensor:
         named = {"label": self.label, "title": self.titles.get(name)}

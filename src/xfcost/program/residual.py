@@ -105,6 +105,7 @@ def rows_of(
         component.check_continues(place)
         whole, place = place.grid.total, behind(place, cached)
     tape = Tape(decodes=decodes, cached=cached)
+    tape.lora = place.lora
     x, *memory = tape.inputs(component, place)
     if residual is None or not isinstance(component, SubLayer):
         y = tape.component("", component, place, x, *memory)

@@ -124,14 +124,20 @@ class Tape(Operations):
             return Storage(elements, type_, origin)
         return LiveStorage(elements, type_, elements * width_of(type_, self.element), self.record.changes)
 
-    def weight(self, *shape: Number, learns: bool = True, shared: str | None = None) -> Symbolic:
-        """A parameter of the leaf that runs, a buffer, or a table that the whole model shares by its name."""
+    def weight(
+        self, *shape: Number, learns: bool = True, shared: str | None = None, adapts: bool = False
+    ) -> Symbolic:  # fmt: skip
+        """A parameter of the leaf that runs, a buffer, or a table that the whole model shares by its name.
+
+        Beside adapters only those have a gradient that are of them.
+        """
         size = prod(shape)
         if shared is not None:
             self.note(shared=shared)
         elif learns:
             self.now.params += size
-        return self._tensor(shape, Storage(size, held=True), learns=learns and self.gradients, once=True)
+        learns = learns and self.gradients and (adapts or self.lora is None)
+        return self._tensor(shape, Storage(size, held=True), learns=learns, once=True)
 
     def held(self, *shape: Number, type_: Type = "model") -> Symbolic:
         """A buffer: no activation of this pass."""
@@ -308,13 +314,16 @@ class Tape(Operations):
         """The same as torch's embeddings do it: (…), (R, D) -> (…, D)."""
         return self.save(self.call("aten::embedding", (table, numbers), (*numbers.shape, table.shape[-1])), numbers)
 
-    def linear_map(self, x: Symbolic, weight: Symbolic, bias: Symbolic | None = None) -> Symbolic:
-        """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D')."""
+    def linear_map(
+        self, x: Symbolic, weight: Symbolic, bias: Symbolic | None = None, *, stored_in_dtype: bool = False
+    ) -> Symbolic:  # fmt: skip
+        """xWᵀ + b, F.linear: (…, D), (D', D) -> (…, D'). No format quantises what is `stored_in_dtype`."""
         outputs, inputs = weight.shape
-        self.note(weight_matrices=(WeightMatrix(inputs, outputs),))
+        self.note(weight_matrices=() if stored_in_dtype else (WeightMatrix(inputs, outputs),))
         y = self.call("aten::linear", (x, weight, bias), (*x.shape[:-1], outputs), factors=(x, weight))
         if not (self._frees and _is_spread(x)):
-            self.save(y, x.reshape(-1, inputs) if self.follows_memory else x)
+            flat = x.reshape(-1, inputs) if self.follows_memory else x
+            self.save(y, *([flat] if weight.learns else []))
         return y
 
     def solved(self, system: Symbolic, x: Symbolic) -> Symbolic:
@@ -366,7 +375,7 @@ class Tape(Operations):
         """
         y = self.call("aten::rms_norm", (x, weight), x.shape, like=x)
         wide = x if self.element >= _FLOAT32 else self.made(x.shape, x, type_="float32")
-        normed = () if weight is None else (self.made(x.shape, x, type_="statistic"),)
+        normed = () if weight is None or not weight.learns else (self.made(x.shape, x, type_="statistic"),)
         self.save(y, wide, *normed, self.made(x.shape[:-1], x, type_="statistic"))
         return y
 

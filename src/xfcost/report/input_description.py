@@ -59,6 +59,7 @@ def run_text(systems: Sequence[Metadata]) -> str:
     known = {"weights": weights, "cache": caches}
     formats = {name: found.pop() if len(found) == 1 else None for name, found in known.items()}
     dtype = "   ".join([metadata.dtype, *(f"{name} {what}" for what, name in formats.items() if name is not None)])
+    mode += "" if metadata.lora is None else f"   {metadata.lora.words()}"
     run = f"batch {metadata.batch}   {dtype}{attention}{mode}"
     if metadata.logits is not None and metadata.mode in PROMPTED:
         run += ", logits of " + ("the last position" if metadata.logits == "last" else "all positions")

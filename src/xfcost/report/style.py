@@ -35,8 +35,8 @@ INDEXED: Final = re.compile(r"\b([A-Za-z])_([A-Za-z])\b")
 
 
 def lowered(title: str) -> str:
-    """`Relative position bias` -> `relative position bias`; `QKᵀ` stays."""
-    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+    """`Relative position bias` -> `relative position bias`; `QKᵀ` and `LoRA` stay."""
+    return title[:1].lower() + title[1:] if title.partition(" ")[0][1:].islower() else title
 
 
 def letters_text(orders: Iterable[str | None]) -> str:

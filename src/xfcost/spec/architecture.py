@@ -15,6 +15,7 @@ import msgspec
 from xfcost.formulas.component import Component, Enter, Head, Joining, Mixer, Place
 from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.stored import StoredWeights
 from xfcost.spec.grammar import AnyInput, Group, Spec, StageSpec
@@ -313,6 +314,8 @@ class Architecture(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     positions: int | None = None
     """The positions that a language model states; None of models without them."""
+    lora: Lora | None = None
+    """The adapters of its linear maps, all other weights being frozen."""
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for."""
     settings: tuple[str, ...] = ()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.ledger import beyond_positions
-from xfcost.program.residual import TwoStreams
+from xfcost.ledger.lora import ALL, Lora
+from xfcost.program.residual import TwoStreams, component_rows
 from xfcost.spec.architecture import (
     PROMPTED,
     Architecture,
@@ -80,6 +81,10 @@ class ComponentPlacer:
         Raises:
             SpecError: it can't be there, or another component shares a table in another shape.
         """
+        if self.run.lora is not None:
+            in_block, mixes = isinstance(component, SubLayer), isinstance(component, Mixer)
+            lora = self.run.lora.within(mixes=mixes) if in_block else self.run.lora.frozen
+            place = msgspec.structs.replace(place, lora=lora)
         try:
             component.check(place)
             if self.run.mode == "decode" and path[0] != "encoder":
@@ -183,6 +188,13 @@ class BlockPlacer:
         return tuple(parts), (place.grid, place.dim)
 
 
+def _adapters(parts: Iterable[Part]) -> list[str]:
+    """The names of the adapters of parts, in their order."""
+    rows = (row for part in parts for row in component_rows(part.component, part.place, part.residual))
+    names = (row.path.removesuffix("_a").removeprefix("lora_") for row in rows if row.adapter and row.path[-2:] == "_a")
+    return [*dict.fromkeys(names)]
+
+
 # Modes that run one forward over all tokens and compute all logits, as published figures mean it.
 _PUBLISHED: Final[frozenset[Mode]] = frozenset(("forward", "train"))
 
@@ -217,6 +229,8 @@ class Placement:
         streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(given)]
         if self.components.errors:
             raise combined(self.components.errors)
+        if run.lora is not None:
+            self._check_adapters(run.lora, [part for stream in streams for part in stream.parts()])
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.component for part in parts))
         check_starts(streams, self.source)
@@ -244,9 +258,29 @@ class Placement:
             warnings=(*warnings, *self._beyond(positions, last), *self._unlike_published()),
             cache_format=cache_of(run, self.loaded.weights),
             memory_level=run.memory_level,
+            lora=run.lora,
             settings=settings,
             own_size=own_size,
-            as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED,
+            as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED and run.lora is None,
+        )
+
+    def _check_adapters(self, lora: Lora, parts: Sequence[Part]) -> None:
+        """Check that every name of the adapters is that of a linear map.
+
+        Raises:
+            UsageError: one is not; with the names that there are.
+        """
+        if not (missing := lora.without_map(_adapters(parts))):
+            return
+        everywhere = Lora(lora.rank, (ALL,))
+        blocks = [part for part in parts if isinstance(part.component, SubLayer)]
+        others = [part._replace(place=msgspec.structs.replace(part.place, lora=everywhere)) for part in blocks]
+        names = _adapters(others)
+        if not names:
+            raise UsageError(f"--lora {lora.rank}: {self.spec.name} has no linear maps in its blocks; leave it out")
+        raise UsageError(
+            f"--lora-on {','.join(missing)}: no linear map of {self.spec.name} has that name; expected some of "
+            f"{', '.join(names)}, or all"
         )
 
     def _cached(self, stream: Stream) -> int:

@@ -9,6 +9,7 @@ from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.quantization import UNQUANTISED, WEIGHT_FORMATS, WeightFormat
@@ -47,6 +48,8 @@ class Run(NamedTuple):
     """First tokens of a prompt (`prefill`, `generate`) whose cache is there already; 0 of a whole prompt."""
     logits: Logits | None = None
     """The positions of a prompt (`prefill`, `generate`) whose logits are computed; None is the last."""
+    lora: Lora | None = None
+    """The adapters beside frozen weights; None where all weights are trained."""
     plan: RunPlan | None = None
     """The training run, in the mode `train`."""
     on: DeviceGroup | None = None
@@ -92,7 +95,7 @@ def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFo
     """
     if run.weight_format is not None:
         return WEIGHT_FORMATS.get(run.weight_format), ()
-    if published is None or run.mode == "train" or not is_deployed(run):
+    if published is None or (run.mode == "train" and run.lora is None) or not is_deployed(run):
         return None, ()
     if isinstance(published, WeightFormat):
         return published, tuple(f"quantization_config: {one}" for one in published.remarks)

@@ -28,6 +28,11 @@ def sized_on_devices(
     metadata = msgspec.structs.replace(ledger.metadata, checkpoint=stored)
     ledger = msgspec.structs.replace(ledger, metadata=metadata)
     ledger = ledger.stored_as(weights, cache_of(run, published)).with_warnings(warnings)
+    if weights is not None and ledger.training is not None:
+        step, plain = ledger.training.step, (ledger.total("params") or 0) * ledger.bytes_per_element
+        step = msgspec.structs.replace(step, params_bytes=step.params_bytes - plain + ledger.held_bytes)
+        training = msgspec.structs.replace(ledger.training, step=step)
+        ledger = msgspec.structs.replace(ledger, training=training)
     if run.plan is not None:
         return with_training_plan(ledger, None, run.plan)
     if run.on is None and not run.choices:

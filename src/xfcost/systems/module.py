@@ -106,7 +106,7 @@ class ModuleSystem(System):
             if run.mode == "generate":
                 how.say(f"counting decode steps of {self.name} …")
             ledger = self._account(run, self._how(run, how))
-            metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+            metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note, lora=run.lora)
             ledger = msgspec.structs.replace(ledger, metadata=metadata)
             last = ledger.metadata.grid_tokens + run.new_tokens - 1
             ledger = ledger.at_positions(last, self.module.positions)

@@ -25,6 +25,7 @@ from xfcost.torch_models.program import ProgramModule
 from xfcost.torch_models.running.by_row import ALL, dispatch, dispatched_rows, trained_rows
 from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.shared.leaves import trained
 from xfcost.torch_models.shared.private_torch import no_compiler, pytree
 from xfcost.torch_models.tracing.trace import traced_rows
 
@@ -45,13 +46,14 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
         joined = reconciled(ledger.run_with("torch", "fvcore"), *live, stands_for)
         if ledger.training is None:
             return joined
-        live.model.train().requires_grad_()
+        trained(live.model.train())
         found = dispatch(live.model, live.inputs, backward=True)
         joined = with_backward(joined, *trained_rows(live.model, found, live.rows, stands_for))
         saved = sum(nbytes * stands_for.get(name, 1) for name, nbytes in found.saved_by_module().items())
         states = sum(
             adafactor_states([parameter]) * stands_for.get(name.rpartition(".")[0], 1)
             for name, parameter in live.model.named_parameters()
+            if parameter.requires_grad
         )
         return with_saved_activations(joined, saved, states)
 

@@ -147,8 +147,9 @@ class SubLayerModel(nn.Module):
         self.sublayer = component, residual, (place := part.place)
         decodes = maker.cache_batch is not None
         leaves = Maker(self, lambda: maker.module(part), cache_batch=maker.cache_batch)
+        leaves.lora = place.lora
         in_residual(leaves, *self.sublayer, leaves.input(1 if decodes else place.grid.total, place.dim))
-        self.runner = Runner(self, decodes=decodes)
+        self.runner = Runner(self, decodes=decodes, lora=place.lora)
         # in a tuple, so that torch does not register the tables as parameters of the sub-layer
         self.shared_tables = tuple(maker.tables[name] for name in component.tables(place))
 

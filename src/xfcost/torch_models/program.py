@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Component, Place, single_token
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.tensors import Type
 from xfcost.ledger.units import Number
 from xfcost.mechanisms.local_attention import GatheredWindows
@@ -24,6 +25,8 @@ from xfcost.program.convolution import AdaptiveMean, Convolution, GridNorm, Pool
 from xfcost.program.leaves import (
     Absorbed,
     Act,
+    AdapterMap,
+    AdapterSum,
     Bookkeeping,
     BucketBias,
     BucketOrder,
@@ -245,6 +248,8 @@ def _over_heads(leaf: OverHeads, x: Symbolic) -> nn.Module:
 # Of a kind of leaf and the symbolic tensors that enter it: its module. That of a function has the shared tables too.
 MODULES: Final[dict[type[Any], Callable[..., Any]]] = {
     Linear: lambda leaf, x: leaves.Linear(x.shape[-1], leaf.outputs, bias=leaf.bias),
+    AdapterMap: lambda leaf, x: leaves.AdapterLinear(x.shape[-1], leaf.outputs, bias=False),
+    AdapterSum: lambda leaf, *_: leaves.Leaf(leaves.scaled_onto, start=leaf.start),
     Norm: lambda leaf, x: norms.norm(leaf.kind, x.shape[-1]),
     Act: lambda leaf, _: _ACTIVATIONS[leaf.kind](),
     TokenBefore: lambda leaf, x: cache.TokenBefore(x.shape[0], x.shape[-1], learned=leaf.learned),
@@ -371,8 +376,8 @@ NO_OPTIONS: Final[dict[str, Any]] = {}
 class Runner(Operations):
     """Runs the leaves of a module."""
 
-    def __init__(self, module: Any, *, decodes: bool = False) -> None:
-        self.module, self.decodes = module, decodes
+    def __init__(self, module: Any, *, decodes: bool = False, lora: Lora | None = None) -> None:
+        self.module, self.decodes, self.lora = module, decodes, lora
         self.reads_memory = False
         """Is a decode step given the encoder's output, to keep what all steps read of it?"""
 
@@ -477,10 +482,10 @@ class ProgramModule(cache.Positioned):
         decodes = cache_batch is not None
         self.config, self.place = config, single_token(place) if decodes and config.token_wise else place
         maker = Maker(self, tables=tables, cache_batch=cache_batch)
-        maker.titles = config.titles
+        maker.titles, maker.lora = config.titles, place.lora
         x, *memory = maker.inputs(config, self.place)
         config.forward(maker, x, self.place, *memory)
-        self.decodes, self.runner = decodes, Runner(self, decodes=decodes)
+        self.decodes, self.runner = decodes, Runner(self, decodes=decodes, lora=place.lora)
         self.earlier_tokens = maker.earlier_tokens
         self.giver: tuple[ProgramModule, ...] = ()  # in a tuple, so that torch does not register the encoder's layer
         self.gives = self.starts_from_zeros = False

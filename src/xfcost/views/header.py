@@ -24,7 +24,7 @@ from xfcost.parts.serving.text import (
     weights_texts,
 )
 from xfcost.parts.timing.text import reached_texts, time_answer
-from xfcost.parts.training.text import few_tokens_texts, plan_answers, training_answers
+from xfcost.parts.training.text import few_tokens_texts, plan_answers, trained_texts, training_answers
 from xfcost.report.accounts import agreement_texts, run_texts
 from xfcost.report.document import TextLines, line
 from xfcost.views.largest import largest_texts, slowest_texts
@@ -66,6 +66,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from largest_texts(ledger) if ledger.on is not None else ()
     yield from included_texts(ledger)
     yield from step_answers(ledger)
+    yield from trained_texts(ledger)
     yield from convention_texts(ledger)
     yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))

@@ -78,6 +78,8 @@ def training_evidence(ledger: Ledger, plan: TrainingPlan) -> Evidence | None:
 
 def _unlike_all(ledger: Ledger) -> str | None:
     """What no published run has: they are of transformers that predict tokens, without experts."""
+    if ledger.training is not None and ledger.training.step.mostly_frozen(ledger.total("params") or 0):
+        return "with frozen weights"
     if ledger.training is None or not ledger.training.step.loss_logits_bytes:
         return "of a model without a vocabulary to predict"
     if not ledger.metadata.attends:

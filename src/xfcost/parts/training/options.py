@@ -1,17 +1,35 @@
 """The options of `--mode train`."""
 
 # Annotations are evaluated here: the options are read out of them.
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import option_readers as read
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
+from xfcost.ledger.lora import ALL, USUAL
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.ledger.read_numbers import whole_number
 
-# A number above this is a typing error.
+# Numbers above these are typing errors.
 _MOST_TOKENS: Final = 10**18
+_MOST_RANK: Final = 2**16
+
+
+def map_names(option: str, given: Any) -> tuple[str, ...]:
+    """`q,v`, `all-linear` or ["q_proj", "v_proj"] -> the names; by default those of q and v.
+
+    Raises:
+        UsageError: there is none, or one is no name.
+    """
+    if given is None:
+        return USUAL
+    names = [one.strip() for one in (given.split(",") if isinstance(given, str) else map(str, given))]
+    if not names or not all(name.replace("-", "_").replace(".", "_").isidentifier() for name in names):
+        raise UsageError(f"{option} {shown(given)}: expected names of linear maps, as in q,v, or attention, mlp or all")
+    return tuple(ALL if name in ("all-linear", "all_linear") else name for name in names)
 
 
 class TrainingOptions(TypedDict, total=False):
@@ -32,6 +50,23 @@ class TrainingOptions(TypedDict, total=False):
             read.integer(_MOST_TOKENS, "300e9", floats=True),
         ),
     ]
+    lora: Annotated[
+        Whole,
+        Option(
+            "Freeze the weights and add LoRA adapters of this rank (8); in other modes they run unmerged.",
+            "RANK",
+            read.integer(_MOST_RANK, "8"),
+        ),
+    ]
+    lora_on: Annotated[
+        Sequence[str] | str | None,
+        Option(
+            "Linear maps with adapters: q,v (the default), attention, mlp, all, or names (q_proj,down_proj).",
+            "NAMES",
+            map_names,
+        ),
+    ]
+
     zero: Annotated[
         Whole,
         Option(

@@ -194,7 +194,10 @@ def _placed(architecture: Architecture) -> tuple[list[Block], list[tuple[int, Pa
 class DeviceShare(NamedTuple):
     """Of a block once, or of a layer, on one device."""
 
-    params: Fraction
+    held: Fraction
+    """Bytes of parameters."""
+    trained: Fraction
+    """The number of those that are trained."""
     saved: Fraction
     """Bytes saved for the backward pass of one micro-batch."""
     matrices: Fraction
@@ -216,10 +219,11 @@ class Holdings:
 
     def __init__(self, ledger: Ledger, architecture: Architecture, mesh: Mesh) -> None:
         self.mesh, self.element, self.batch = mesh, ledger.bytes_per_element, ledger.metadata.batch
+        self.stored, self.trains = ledger.storage, ledger.trains
         self.rows: dict[str, list[Operation]] = defaultdict(list)
         for row in ledger.rows:
             self.rows[row.component].append(row)
-        self.tables = {row.shared: row.params for row in self.rows.get("shared", ()) if row.shared}
+        self.tables = {row.shared: row for row in self.rows.get("shared", ()) if row.shared}
         self.vocabulary = {
             labelled.part.path
             for labelled in architecture.parts()
@@ -240,26 +244,30 @@ class Holdings:
         """Of an embedding, a stage's entry or exit, or the head."""
         return self._held(self.rows.get(part.path, ()), 1)
 
-    def shared_tables(self, layers: Iterable[Part], blocks: Iterable[Block]) -> Fraction:
-        """Parameters of the shared tables that any of them uses: each pipeline stage has a copy."""
+    def shared_tables(self, layers: Iterable[Part], blocks: Iterable[Block]) -> tuple[Fraction, Fraction]:
+        """Bytes, and trained parameters, of the shared tables that any of them uses: each pipeline stage has a copy."""
         parts = [*layers, *(part for block in blocks for part in block.parts)]
         used = {name for part in parts for name in part.component.tables(part.place)}
-        return sum((Fraction(self.tables[name], self.mesh.tensor) for name in used), Fraction(0))
+        rows = [self.tables[name] for name in used]
+        numbers = sum(map(self.stored.held_in_all, rows)), sum(row.params for row in rows if self.trains(row))
+        return Fraction(numbers[0], self.mesh.tensor), Fraction(numbers[1], self.mesh.tensor)
 
     def _held(self, rows: Sequence[Operation], times: int) -> DeviceShare:
-        params = saved = matrices = Fraction(0)
+        held = trained = saved = matrices = Fraction(0)
         first: dict[
             str, int
         ] = {}  # the rows that save their sub-layer's input: the first with parameters behind its norm
         for row in rows:
-            if row.role is None and (row.params or row.shared):
+            if row.role is None and (row.params or row.shared) and self.trains(row):
                 first.setdefault(row.component, id(row))
         cores = {row.component for row in rows if row.matrix is not None and row.in_block and not row.fused}
         for row in rows:
             of_vocabulary = row.component in self.vocabulary and row.role is None
             outside = of_vocabulary and (row.macs > 0 or row.weights_read is not None)
             divided = row.macs > 0 if row.in_block else outside
-            params += Fraction(row.params * row.times, times * (self.mesh.tensor if divided else 1))
+            devices = times * (self.mesh.tensor if divided else 1)
+            held += Fraction(self.stored.held_in_all(row), devices)
+            trained += Fraction(row.params * row.times if self.trains(row) else 0, devices)
             whole = row.role is not None or not row.in_block or id(row) in first.values()
             share = 1 if whole and not (self.mesh.sequence_parallel and row.in_block) else self.mesh.tensor
             kept = row.figure("kept_bytes") or 0
@@ -269,7 +277,7 @@ class Holdings:
             if row.component in cores:
                 matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.mesh.tensor)
                 matrices += Fraction(masks, times)
-        return DeviceShare(params, saved, matrices)
+        return DeviceShare(held, trained, saved, matrices)
 
 
 # Which parts each ZeRO stage shares out among the replicas.
@@ -294,13 +302,16 @@ class ModelStates(NamedTuple):
         return ModelStates(**held)
 
 
-def model_states(step: TrainingStep, params: int, total: int, gradients: str | None) -> ModelStates:
-    """The states of `params` of the `total` parameters of `step`; gradients in a dtype of their own, or the model's."""
-    of_gradients = step.gradients_bytes
+def model_states(step: TrainingStep, held: int, trained: int, gradients: str | None) -> ModelStates:
+    """The states where so many bytes of parameters are held, and so many of the trained parameters of `step`.
+
+    Gradients are in a dtype of their own, or the model's.
+    """
+    total, of_gradients = step.trained_params, step.gradients_bytes
     if gradients is not None:
         of_gradients = total * BYTES_PER_ELEMENT[gradients]
-    parts = (step.params_bytes, of_gradients, step.master_bytes, step.optimizer_bytes)
-    return ModelStates(*(None if part is None else ceil_div(part * params, max(total, 1)) for part in parts))  # type: ignore[arg-type]
+    parts = (of_gradients, step.master_bytes, step.optimizer_bytes)
+    return ModelStates(held, *(None if part is None else ceil_div(part * trained, max(total, 1)) for part in parts))  # type: ignore[arg-type]
 
 
 def device_memory(
@@ -308,8 +319,8 @@ def device_memory(
 ) -> DeviceMemory:
     """The bytes of the device that needs most; `micro_batches` of a replica make a step."""
     if architecture is None:
-        params = ledger.total("params") or 0
-        states = model_states(step, params, params, mesh.gradients).among(mesh.data, mesh.zero)
+        states = model_states(step, step.params_bytes, step.trained_params, mesh.gradients)
+        states = states.among(mesh.data, mesh.zero)
         kept, logits = step.kept_bytes, step.loss_logits_bytes
         return DeviceMemory(pipeline_stage=1, **states._asdict(), activations=kept, recomputed=0, logits=logits)
     of_stages = stage_memories(ledger, architecture, step, mesh, micro_batches)
@@ -331,9 +342,10 @@ def _of_stage(
     mesh = holdings.mesh
     blocks = [(holdings.block(block), times) for block, times in stage.blocks]
     layers = [holdings.layer(part) for part in stage.layers]
-    params = holdings.shared_tables(stage.layers, (block for block, _ in stage.blocks))
-    params += sum(held.params * times for held, times in blocks) + sum(held.params for held in layers)
-    states = model_states(step, ceil(params), ledger.total("params") or 0, mesh.gradients).among(mesh.data, mesh.zero)
+    bytes_held, trained = holdings.shared_tables(stage.layers, (block for block, _ in stage.blocks))
+    bytes_held += sum(one.held * times for one, times in blocks) + sum(one.held for one in layers)
+    trained += sum(one.trained * times for one, times in blocks) + sum(one.trained for one in layers)
+    states = model_states(step, ceil(bytes_held), ceil(trained), mesh.gradients).among(mesh.data, mesh.zero)
     saved = sum((held.kept(mesh) * times for held, times in blocks), Fraction(0)) + sum(one.saved for one in layers)
     in_flight = mesh.in_flight(stage.number + 1, m)
     again = max((held.recomputed(mesh) for held, _ in blocks), default=Fraction(0))
@@ -378,7 +390,7 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
     micro_batches, sequences = step_batch(mesh, batch, sample)
     again = all_recomputed_macs(ledger, mesh.checkpoint)
     passes, params = micro_batches * mesh.data, ledger.total("params") or 0
-    states = model_states(step, params, params, mesh.gradients)
+    states = model_states(step, step.params_bytes, step.trained_params, mesh.gradients)
     per_parameter = None  # of one replica, before ZeRO
     if states.optimizer is not None and params:
         per_parameter = (states.parameters + states.gradients + states.master + states.optimizer) / params

@@ -296,10 +296,12 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """2·(forward + backward MACs), without element-wise work."""
     update_flops: Count
     """FLOPs of the optimizer, by a documented convention."""
+    trained_params: Count
+    """Parameters that a gradient reaches: all, where none is frozen."""
     params_bytes: Count
     gradients_bytes: Count
     master_bytes: Count
-    """A float32 copy of all parameters, where these have 16 bits."""
+    """A float32 copy of all trained parameters, where these have 16 bits."""
     optimizer_bytes: Count | None
     """Optimizer state; None where it depends on the parameters' shapes (adafactor) and no model was built."""
     kept_bytes: Count | None
@@ -308,6 +310,10 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """The saved activations that are attention matrices (fused: their statistics)."""
     loss_logits_bytes: Count = 0
     """Float32 logits of a loss over a vocabulary. The walked step takes the sum of its output as loss: it has none."""
+
+    def mostly_frozen(self, params: int) -> bool:
+        """Are most of so many parameters not trained?"""
+        return 2 * self.trained_params < params
 
     @property
     def fixed_bytes(self) -> int | None:
@@ -345,6 +351,8 @@ class BesideEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that are added to a product."""
     input_gradient: int = 0
     """Gradients that nobody needs: of pixels, of constant position tables."""
+    frozen: int = 0
+    """Where most weights are frozen, their gradients, and those of what comes before the first trained ones."""
     recomputed: int = 0
     """Forward passes that run again."""
 

@@ -17,12 +17,16 @@ from xfcost.counting.model_record import training_record
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.optimizers import OPTIMIZERS, STATE_BYTES
 from xfcost.ledger.accounts import TrainingFigures
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.model_flops import model_flops, recomputed_macs
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.record import Record
 from xfcost.parts.training.plan import check_mesh, loss_logits_bytes, step_batch
 from xfcost.parts.training.result import BesideEstimate, RunPlan, Training, TrainingStep, WholeRun
 from xfcost.program.residual import component_rows
+from xfcost.program.tape import TapeCall
 from xfcost.spec.architecture import Architecture, Stream
 
 HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
@@ -30,14 +34,20 @@ HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
 def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> Ledger:
     """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
-    no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
-    rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
-    ledger = with_closed_activations(msgspec.structs.replace(ledger, rows=rows), architecture)
+    if architecture.lora is None:
+        no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
+        rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
+        ledger = with_closed_activations(msgspec.structs.replace(ledger, rows=rows), architecture)
+    else:
+        ledger = _beside_frozen(ledger, architecture, architecture.lora)
     tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
     again = ledger.total("macs", lambda row: row.recomputed) or 0
-    params, held = ledger.total("params") or 0, (ledger.total("params") or 0) * ledger.bytes_per_element
-    master = params * STATE_BYTES if ledger.metadata.dtype in HALF else 0
-    parameters = TrainedParameters(held, params, held, master, params * _state_bytes(ledger))
+    trained = ledger.total("params", ledger.trains) or 0
+    gradients, master = (
+        trained * ledger.bytes_per_element,
+        trained * STATE_BYTES if ledger.metadata.dtype in HALF else 0,
+    )
+    parameters = TrainedParameters(ledger.held_bytes, trained, gradients, master, trained * _state_bytes(ledger))
     step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
     step = msgspec.structs.replace(step, loss_logits_bytes=loss_logits_bytes(architecture))
     if plan.mesh is not None:
@@ -71,11 +81,41 @@ def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
     return msgspec.structs.replace(row, backward_macs=macs, training=TrainingFigures(saved_macs=saved))
 
 
+def _beside_frozen(ledger: Ledger, architecture: Architecture, lora: Lora) -> Ledger:
+    """`ledger` with the backward pass beside frozen weights, which ends at the first adapter, and what it saves.
+
+    Raises:
+        UsageError: no closed form of that is known.
+    """
+    record = training_record(architecture)
+    if record is None or any(row.recomputed for row in ledger.rows):
+        raise UsageError(
+            f"--lora {lora.rank}: {ledger.metadata.name} has reversible residuals, whose recomputation is counted with "
+            "trained weights only; leave it out"
+        )
+    products: Counter[str] = Counter()
+    for call in record.calls:
+        if call.backward_macs is not None and call.result is not None:
+            products[call.module] += call.backward_macs * call.times
+
+    def with_backward(row: Operation) -> Operation:
+        each = 2 * row.macs if row.backward_macs is None else row.backward_macs
+        each = each if products[row.path] else 0
+        saved = max(0, each * row.times - products[row.path])
+        if row.times == 1:
+            return msgspec.structs.replace(row, backward_macs=each - saved)
+        return msgspec.structs.replace(row, backward_macs=each, training=TrainingFigures(saved_macs=saved))
+
+    return _with_saved(msgspec.structs.replace(ledger, rows=tuple(map(with_backward, ledger.rows))), record)
+
+
 def with_closed_activations(ledger: Ledger, architecture: Architecture) -> Ledger:
     """`ledger` with the saved activations of every row in closed form, where all rows declare their tensors."""
     record = training_record(architecture)
-    if record is None:
-        return ledger
+    return ledger if record is None else _with_saved(ledger, record)
+
+
+def _with_saved(ledger: Ledger, record: Record[TapeCall]) -> Ledger:
     saved, masks_saved = record.saved_by_module(), record.masks_by_module()
 
     def known(row: Operation) -> Operation:
@@ -136,6 +176,7 @@ def training_step(
         recomputed_macs=recomputed,
         model_flops=2 * (forward + backward),
         update_flops=parameters.trained * optimizer.flops,
+        trained_params=parameters.trained,
         params_bytes=parameters.held_bytes,
         gradients_bytes=parameters.gradients_bytes,
         master_bytes=parameters.master_bytes,
@@ -161,6 +202,8 @@ def _beside_estimate(ledger: Ledger, seen: Mapping[str, int], tokens: int) -> Co
     for rows in weights.values():
         here = max((seen.get(row.component, tokens) for row in rows if row.macs), default=tokens)
         found.update(_weights_beside_estimate(rows, tokens, here))
+    if ledger.training is not None and ledger.training.step.mostly_frozen(ledger.total("params") or 0):
+        found["frozen"] = found.pop("input_gradient", 0)
     return found
 
 

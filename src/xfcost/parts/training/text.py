@@ -30,6 +30,7 @@ _CAUSES: Final = {
     "tables": "embeddings and norms",
     "biases": "biases",
     "input_gradient": "inputs without a gradient",
+    "frozen": "frozen weights",
     "recomputed": "recomputation",
 }
 _SHOWN: Final = 0.0005
@@ -67,6 +68,13 @@ def training_answers(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     yield line(_memory_words(step), head="memory: ")
     if run is not None:
         yield from _run_answers(run)
+
+
+def trained_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """How many parameters a gradient reaches, where it does not reach all: `4,194,304 of 6,742,609,920 (0.06 %)`."""
+    params = ledger.total("params") or 0
+    if ledger.training is not None and (trained := ledger.training.step.trained_params) < params:
+        yield line(f"{trained:,} of {params:,} ({100 * trained / params:.2g} %)", head="trainable parameters: ")
 
 
 def training_parts(ledger: Ledger) -> Iterator[Part]:
@@ -159,11 +167,15 @@ _MORE: Final = TableColumn("", fold=20)
 
 def _memory(ledger: Ledger, step: TrainingStep) -> DataTable:
     number, dtype = units.exact(ledger.total("params")), units.stored_in(ledger.metadata.dtype)
-    of_some = "" if step.gradients_bytes == step.params_bytes else ", of the parameters that a gradient reaches"
+    of_some = "" if step.trained_params == ledger.total("params") else ", of the parameters that a gradient reaches"
     lines = [
-        ("parameters", step.params_bytes, f"{number}, {dtype}"),
+        ("parameters", step.params_bytes, f"{number}, {_held_in(ledger)}"),
         ("gradients", step.gradients_bytes, f"{dtype}{of_some}"),
-        ("master copy", step.master_bytes or 0, "parameters in float32, updated by the optimizer"),
+        (
+            "master copy",
+            step.master_bytes or 0,
+            f"{'those' if of_some else 'parameters'} in float32, updated by the optimizer",
+        ),
         ("optimizer states", step.optimizer_bytes, _states(step)),
         ("saved activations", step.kept_bytes, _activations(ledger, step)),
         ("logits of the loss", step.loss_logits_bytes or 0, "float32; not in the walked step"),
@@ -173,6 +185,12 @@ def _memory(ledger: Ledger, step: TrainingStep) -> DataTable:
         rows.append(["total", units.size(step.total_with_loss_bytes), "without the workspace of single operations"])
     styles = ["bold" if row[0] == "total" else "" for row in rows]
     return DataTable([*numbers("memory of a step", "bytes"), _MORE], rows, styles)
+
+
+def _held_in(ledger: Ledger) -> str:
+    """`bfloat16`; `nf4 and bfloat16` of quantised weights."""
+    weights, dtype = ledger.metadata.weight_format, units.stored_in(ledger.metadata.dtype)
+    return dtype if weights is None else f"{weights.name} and {dtype}"
 
 
 # Parts of the memory that many steps have not.
@@ -410,9 +428,11 @@ def _memory_table(plan: TrainingPlan, ledger: Ledger) -> DataTable:
     memory, mesh = plan.memory, plan.mesh
     where = f", pipeline stage {memory.pipeline_stage}" if mesh.pipeline > 1 else ""
     dtype, shared_out = units.stored_in(ledger.metadata.dtype), _shared_out(plan)
+    trained = [] if ledger.training is None else [ledger.training.step.trained_params]
+    of_some = "" if trained == [ledger.total("params")] else ", of the parameters that a gradient reaches"
     lines: list[tuple[str, int | None, str]] = [
-        ("parameters", memory.parameters, dtype),
-        ("gradients", memory.gradients, mesh.gradients or dtype),
+        ("parameters", memory.parameters, _held_in(ledger)),
+        ("gradients", memory.gradients, f"{mesh.gradients or dtype}{of_some}"),
         ("master copy", memory.master, "float32"),
         ("optimizer states", memory.optimizer, "" if ledger.training is None else ledger.training.step.optimizer),
         ("saved activations", memory.activations, _in_flight(plan)),

@@ -36,6 +36,7 @@ from xfcost.importing.configs import config_text, weights_at
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
 from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.process_end import refuse_sudden_ends
@@ -45,6 +46,7 @@ from xfcost.parts.training.result import RunPlan
 from xfcost.spec.hub import config_label, hub_notes, hub_source
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
+from xfcost.torch_models.any_model.adapters import with_adapters
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
@@ -168,6 +170,8 @@ class ConfigOptions(NamedTuple):
     """The best that the class has where it is None."""
     has_head: bool = False
     """Without an `architectures` field: the model with its language model's head?"""
+    lora: Lora | None = None
+    """Adapters of the linear maps of any module, beside frozen weights."""
 
 
 class NamedModule:
@@ -178,7 +182,7 @@ class NamedModule:
         inputs: `[NAME=]SHAPE[:DTYPE]` each; the file's `example_inputs` where there are none.
         build: `key=value` each, arguments of the class or function; N, H and W stand for the lengths.
         batch: the number for B in shapes; None is 1, and of an exported program that of its example inputs.
-        config: how the model of a config is built.
+        config: how the model of a config is built, and the adapters of any module.
         stored: the stored counts of its forward, where it is a published model: these need no run.
     """
 
@@ -412,7 +416,9 @@ class NamedModule:
         """A new one, with the same random weights every time: they choose experts."""
         with random_states_kept([]):
             torch.default_generator.manual_seed(0)  # it is made on `meta` or the CPU
-            return self._seeded(device, lengths)
+            model, beside = self._seeded(device, lengths)
+            lora = self._config.lora
+            return model if lora is None else with_adapters(model, lora, self.title), beside
 
     def _seeded(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         if self._code is None:

@@ -506,14 +506,21 @@ def _rows_of_table(work: Work) -> int | None:
     return next((int(one.outputs) for one in work.matrices.values()), None)
 
 
+_ADAPTERS: Final = frozenset(("lora_A", "lora_B"))
+
+
 def _matrices_of_blocks(works: Sequence[Work], home: Mapping[str, Work]) -> dict[int, tuple[WeightMatrix, ...]]:
-    """`id` of an operation in a numbered block -> the matrices that live in its row, without a router of experts."""
+    """`id` of an operation in a numbered block -> the matrices that live in its row.
+
+    Without a router of experts, and adapters, by the names that peft gives them.
+    """
     experts = {
         (work.path.rpartition(".")[0], one.count) for work in works for one in work.matrices.values() if one.count > 1
     }
     found: dict[int, tuple[WeightMatrix, ...]] = {}
     for work in works:
-        if any(part.isdecimal() for part in parts_of(work.path)):
+        parts = parts_of(work.path)
+        if any(part.isdecimal() for part in parts) and not _ADAPTERS & {*parts}:
             around = work.path.rpartition(".")[0]
             own = (one for name, one in work.matrices.items() if home.get(name) is work)
             found[id(work)] = tuple(one for one in own if one.count > 1 or (around, one.outputs) not in experts)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.memory.peak import peak_in, peak_on_cuda
 from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.shared.leaves import trained
 from xfcost.torch_models.shared.private_torch import pytree
 
 # A small learning rate keeps the weights finite. It does not change the work.
@@ -54,7 +55,7 @@ class Stepping:
     """Training steps of a model on one repeated batch; the loss is the sum of the outputs."""
 
     def __init__(self, live: BuiltModel, name: str, *, lists: bool) -> None:
-        self.model, self.inputs = live.model.train().requires_grad_(), live.inputs
+        self.model, self.inputs = trained(live.model.train()), live.inputs
         self.call: Callable[..., Any] = self.model
         """The model, or what is compiled of it."""
         self._optimizer = partial(optimizer, name, self.model, lists=lists)

@@ -30,6 +30,28 @@ class Linear(Uninitialised, nn.Linear):
     """nn.Linear that skips the initialisation of `meta` weights, which takes time."""
 
 
+class AdapterLinear(Linear):
+    """A or B of LoRA: trained, where all other weights are frozen."""
+
+
+def trained(model: nn.Module) -> nn.Module:
+    """`model`, whose parameters now need a gradient; where it has adapters, only theirs."""
+    adapters = [module for module in model.modules() if isinstance(module, AdapterLinear)]
+    for module in adapters or [model]:
+        module.requires_grad_()
+    return model
+
+
+# α/r of an adapter; no cost depends on it.
+_SCALING: Final = 2.0
+
+
+def scaled_onto(y: Tensor, update: Tensor, *, start: int) -> Tensor:
+    """What an adapter adds to the columns of y from `start` on, in place: (…, D'), (…, K) -> (…, D')."""
+    y.narrow(-1, start, update.shape[-1]).add_(update * _SCALING)
+    return y
+
+
 class Leaf(nn.Module):
     """A function as a leaf, with its options: of inputs x it gives function(x, **options)."""
 
