@@ -50,6 +50,7 @@ def at_least(ledger: Ledger) -> str:
 def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from few_tokens_texts(ledger)
     yield _totals(ledger)
+    yield from trained_texts(ledger)
     yield from plan_answers(ledger)
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
@@ -66,7 +67,6 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from largest_texts(ledger) if ledger.on is not None else ()
     yield from included_texts(ledger)
     yield from step_answers(ledger)
-    yield from trained_texts(ledger)
     yield from convention_texts(ledger)
     yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))
