@@ -8,6 +8,7 @@ import pytest
 
 import xfcost
 from helpers import csv_of, error_of, stdout_of
+from xfcost.api.options import read_option
 from xfcost.counting.devices import device
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import row_bound
@@ -25,6 +26,7 @@ DECODE = {"mode": "decode", "trace": False, "dtype": "bfloat16", "attention": "f
     [
         # a matrix of 300 inputs and 200 outputs: 60,000 weights
         ("int4", 60_000 // 2 + 200 * 3 * 20 // 8),  # three groups of 128 inputs, the last of 44
+        ("nvfp4", 60_000 // 2 + 200 * 19 + 4),  # 19 blocks of 16 inputs, the last of 12
         ("mxfp4", 60_000 // 2 + 200 * 10),  # ten blocks of 32 inputs, the last of 12
         ("fp8", 60_000 + 2 * 3 * 4),  # two by three blocks of 128×128
         ("int8", 60_000 + 200 * 4),
@@ -90,6 +92,22 @@ def test_of_a_module_s_cache_keys_and_values_alone_have_a_byte():
     found = quantised_cache(cache, 4)
     assert (found.bytes, found.bytes_per_token) == (4_000 + 7_000, 100)
     assert (found.state_bytes, found.recurrent_bytes, found.cross_attention_bytes) == (4_000 + 2_000, 4_000, 1_500)
+
+
+@pytest.mark.parametrize(
+    ("word", "name"), [("AWQ", "int4"), ("gptq", "int4"), ("w8a8", "int8"), ("float8", "fp8"), ("NF4", "nf4")]
+)
+def test_a_format_has_the_names_that_engines_give_it(word, name):
+    assert read_option("weights", word) == name
+
+
+@pytest.mark.parametrize(
+    ("word", "mend"), [("bf16", "--dtype bf16 --weights-dtype none"), ("Q4_K_M", "GGUF .* --weights-dtype int4"),
+                       ("q8_0", "--weights-dtype int8"), ("int5", "did you mean 'int4'")],
+)  # fmt: skip
+def test_other_formats_are_refused_with_what_to_write(word, mend):
+    with pytest.raises(UsageError, match=mend):
+        read_option("weights", word)
 
 
 def test_expected_experts_are_read_in_their_format():

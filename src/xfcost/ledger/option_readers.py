@@ -123,6 +123,34 @@ def one_of(words: Collection[str]) -> Callable[[str, Any], str]:
     return read
 
 
+# Formats as engines and quantisers call them.
+_FORMATS: Final = {
+    **dict.fromkeys(("awq", "gptq", "w4a16", "4bit", "4-bit"), "int4"),
+    **dict.fromkeys(("w8a8", "8bit", "8-bit", "llm.int8"), "int8"),
+    **dict.fromkeys(("float8", "fp8_e4m3", "fp8_e5m2", "fp8-e4m3"), "fp8"),
+    **dict.fromkeys(("bnb-nf4", "bnb", "qlora"), "nf4"),
+}
+_GGUF: Final = re.compile(r"i?q[2-8]_", re.IGNORECASE)
+
+
+def weights_format(words: Collection[str]) -> Callable[[str, Any], str]:
+    """A reader of a format of weights: one of `words`, or another name of it."""
+    read_word = one_of(words)
+
+    def read(option: str, given: Any) -> str:
+        text = str(given).lower()
+        if text in DTYPE_NAMES or text in BYTES_PER_ELEMENT:
+            raise UsageError(f"{option} {shown(given)}: for weights in the run's dtype: --dtype {text} {option} none")
+        if _GGUF.match(text):
+            raise UsageError(
+                f"{option} {shown(given)}: a GGUF file has a format for each tensor: `xfcost analyze x.gguf`; "
+                f"the nearest here: {option} {'int8' if text[1] == '8' else 'int4'}"
+            )
+        return read_word(option, _FORMATS.get(text, text if text in words else given))
+
+    return read
+
+
 def integer(
     most: int, example: str, what: str = "a whole number", *, floats: bool = False, prefixed: bool = True
 ) -> Callable[[str, Any], int]:

@@ -3,6 +3,7 @@
 int4   4 bits; each output has a 16-bit scale and a 4-bit zero point for every 128 inputs (AWQ, Lin et al. 2024, in the
        files of AutoAWQ; those of GPTQ have the same scales and zero points)
 mxfp4  4 bits; each output has an 8-bit scale for every 32 inputs (OCP Microscaling Formats 1.0, §5.2; gpt-oss)
+nvfp4  4 bits; each output has an 8-bit scale for every 16 inputs, each matrix a float32 (NVIDIA's checkpoints)
 fp8    8 bits; a float32 scale for every block of 128×128 (DeepSeek-V3, §3.3.2, and its checkpoint)
 int8   8 bits; a float32 scale for each output (LLM.int8(), Dettmers et al. 2022, §2.1)
 nf4    4 bits; an 8-bit scale for every 64 elements, and a float32 for every 256 scales (QLoRA with double quantization,
@@ -128,6 +129,9 @@ WEIGHT_FORMATS: Final = {
         ),
         WeightFormat("fp8", 8, 128, 128, 32, "8 bits, and of 128×128 a float32 scale (DeepSeek-V3)", "float8"),
         WeightFormat("mxfp4", 4, 1, 32, 8, "4 bits, and of 32 inputs an 8-bit scale (OCP MX)", experts_alone=True),
+        WeightFormat(
+            "nvfp4", 4, 1, 16, 8, "4 bits, and of 16 inputs an 8-bit scale, of a matrix a float32", matrix_bits=32
+        ),
         WeightFormat("int8", 8, 1, None, 32, "8 bits, and of an output a float32 scale (LLM.int8())", "int8"),
         WeightFormat(
             "nf4",

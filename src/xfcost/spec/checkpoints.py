@@ -249,9 +249,7 @@ def _bitsandbytes(fields: Fields) -> WeightFormat:
     return WeightFormat(name, 4, 1, 64, 32, "4 bits, and of 64 elements a float32 scale", flat=True)
 
 
-_NVFP4: Final = WeightFormat(
-    "NVFP4", 4, 1, 16, 8, "4 bits, and of 16 inputs an 8-bit scale, of a matrix a float32", matrix_bits=32
-)
+_NVFP4: Final = msgspec.structs.replace(WEIGHT_FORMATS["nvfp4"], name="NVFP4")
 
 
 # Strategy of compressed-tensors -> outputs and inputs of a scale.

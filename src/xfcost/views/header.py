@@ -118,7 +118,7 @@ def convention_texts(ledger: Ledger) -> Iterator[TextLines]:
         words = f"{units.count(found.dense)} dense, {units.count(found.kept)} that masks keep "
         words += f"({units.percent(found.kept, found.dense)})"
         if found.by_params is not None:
-            words += f", {found.factor}·P·D {units.count(found.by_params)}"
+            words += f", {units.count(found.by_params)} by {found.factor} · parameters · tokens"
         yield line(words, head="FLOPs of products: ")
 
 

@@ -72,7 +72,8 @@ def kinds_texts(probe: Probe) -> Iterator[TextLines]:
     if not count:
         yield line(f"mixing kinds: none of {operations} could be checked (--probe shows why)", "dim")
         return
-    share = f"all {operations}" if count == number else f"{count} of {operations} (--probe lists the others)"
+    left = f" (--probe lists the other {number - count})"
+    share = f"all {operations}" if count == number else f"all {count} of {operations} that could be checked{left}"
     yield from _difference_texts(probe, "mixing kinds", f"agrees in {share}", count)
 
 

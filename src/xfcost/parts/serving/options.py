@@ -54,9 +54,10 @@ class DeviceOptions(TypedDict, total=False):
     ]
     weights: Annotated[
         str | None,
-        choice(
+        Option(
             "Quantise linear layers and experts. Default: as the checkpoint is published.",
-            (*WEIGHT_FORMATS, UNQUANTISED),
+            read=read.weights_format((*WEIGHT_FORMATS, UNQUANTISED)),
+            words=(*WEIGHT_FORMATS, UNQUANTISED),
             flag="--weights-dtype",
         ),
     ]

@@ -468,8 +468,8 @@ def _closing(found: ComputeBoundBatch, cache: str, expected: str) -> str:
     if found.intensity is None or found.intensity > found.ridge_point:
         return f"memory-bound at every batch size up to the largest{expected}"
     return (
-        f"memory-bound at every batch size: the {cache} gives {found.intensity:,.3g} FLOP/byte, below the ridge point "
-        f"of {found.ridge_point:,.4g}"
+        f"memory-bound at every batch size: a sample adds {found.intensity:,.3g} FLOPs per byte of its {cache}, below "
+        f"the ridge point of {found.ridge_point:,.4g}"
     )
 
 

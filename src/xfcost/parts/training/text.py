@@ -404,8 +404,8 @@ def _layout(plan: TrainingPlan) -> str:
 
 def _plan_recomputation(plan: TrainingPlan, ledger: Ledger) -> str:
     one = plan.at[0] if plan.mesh.mfus else plan.at[len(plan.at) // 2]
-    words = f"+{100 * plan.recomputation:.1f} % FLOPs ({_again(plan, ledger)}): {share_text(one.mfu)} MFU is "
-    words += f"{share_text(one.hfu)} HFU"
+    words = f"+{100 * plan.recomputation:.1f} % FLOPs ({_again(plan, ledger)})"
+    words += f": {share_text(one.mfu)} MFU is {share_text(one.hfu)} HFU" if plan.mesh.mfus else ", which an HFU counts"
     if max(each.hfu for each in plan.at) > 1:
         words += " (above 100 % only if masked scores are skipped)"
     if one.recomputation_days is not None and plan.fits is not False:
