@@ -103,7 +103,7 @@ def test_a_format_has_the_names_that_engines_give_it(word, name):
 
 @pytest.mark.parametrize(
     ("word", "mend"), [("bf16", "--dtype bf16 --weights-dtype none"), ("Q4_K_M", "GGUF .* --weights-dtype int4"),
-                       ("q8_0", "--weights-dtype int8"), ("int5", "did you mean 'int4'")],
+                       ("q8_0", "--weights-dtype int8"), ("int5", "did you mean 'int8' or 'int4'")],
 )  # fmt: skip
 def test_other_formats_are_refused_with_what_to_write(word, mend):
     with pytest.raises(UsageError, match=mend):
