@@ -115,8 +115,9 @@ class Operations:
     ) -> Tensor:  # fmt: skip
         """xW + b: (…, D) -> (…, D'), and what its adapters add; `parts`: the widths of q, k and v, if they differ."""
         y = self.run(name, Linear(outputs, bias), x, **facts)
-        for adapter in () if self.lora is None else self.lora.adapters(name, outputs, parts):
-            y = self._adapted(self.lora, adapter, x, y)
+        if self.lora is not None:
+            for adapter in self.lora.adapters(name, outputs, parts):
+                y = self._adapted(self.lora, adapter, x, y)
         return y
 
     def _adapted(self, lora: Lora, adapter: Adapter, x: Tensor, y: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from torch import Tensor, nn
@@ -20,12 +21,11 @@ class AdaptedLinear(nn.Module):
 
     def __init__(self, base_layer: nn.Module, rank: int) -> None:
         super().__init__()
-        weight = base_layer.weight
-        inputs, outputs = reversed(weight.shape) if isinstance(base_layer, nn.Linear) else weight.shape
-        like = {"bias": False, "device": weight.device, "dtype": weight.dtype}
+        weight = base_layer.get_parameter("weight")
+        inputs, outputs = weight.T.shape if isinstance(base_layer, nn.Linear) else weight.shape
+        linear = partial(nn.Linear, bias=False, device=weight.device, dtype=weight.dtype)
         self.base_layer = base_layer
-        self.lora_A = nn.Linear(inputs, rank, **like)
-        self.lora_B = nn.Linear(rank, outputs, **like)
+        self.lora_A, self.lora_B = linear(inputs, rank), linear(rank, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.base_layer(x) + self.lora_B(self.lora_A(x)) * _SCALING

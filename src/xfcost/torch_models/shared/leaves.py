@@ -37,7 +37,9 @@ class AdapterLinear(Linear):
 def trained(model: nn.Module) -> nn.Module:
     """`model`, whose parameters now need a gradient; where it has adapters, only theirs."""
     adapters = [module for module in model.modules() if isinstance(module, AdapterLinear)]
-    for module in adapters or [model]:
+    if not adapters:
+        return model.requires_grad_()
+    for module in adapters:
         module.requires_grad_()
     return model
 
