@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from xfcost.comparing.quantities import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.achieved import OF_PEAK, beside_rows, peak_of, row_rates
 from xfcost.ledger.json_objects import AnyView, grouped, records
@@ -446,9 +447,9 @@ def _paper_parts(
 ) -> Iterator[Part]:
     """Of groups the totals over all blocks, of operations those of one block; in LaTeX under the names of blocks."""
     yield preamble([ledger])
-    backward = {"backward MACs": "backward_macs"} if ledger.training else {}
-    trace = {"traced MACs": "traced_macs"} if form == "markdown" or ledger.agreement is not None else {}
-    heads = {"params": "params", "MACs": "macs", **backward, "FLOPs": "flops", **trace}
+    backward = ["backward_macs"] if ledger.training else []
+    trace = ["traced_macs"] if form == "markdown" or ledger.agreement is not None else []
+    heads = {QUANTITIES[name].head: name for name in ("params", "macs", *backward, "flops", *trace)}
     if order is not None:
         yield groups_table(ledger, by, depth, order)
     elif by:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from xfcost.comparing.quantities import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.model_flops import model_flops
@@ -84,20 +85,23 @@ def params_text(ledger: Ledger) -> str:
     """`46,702,792,704 parameters (12,879,925,248 active)`."""
     active = active_params(ledger)
     used = f" ({units.exact(active)} active)" if active is not None else ""
-    return f"{units.exact(ledger.total('params'))} parameters{used}"
+    return f"{units.exact(ledger.total('params'))} {QUANTITIES['params'].name}{used}"
 
 
 def work_text(ledger: Ledger) -> str:
     """`22,405,742,592 MACs   45,187,362,640 FLOPs`."""
-    macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
-    return f"{macs} MACs   {flops} FLOPs"
+    return "   ".join(
+        f"{at_least(ledger)}{units.exact(ledger.total(quantity))} {QUANTITIES[quantity].name}"
+        for quantity in ("macs", "flops")
+    )
 
 
 def memory_answers(ledger: Ledger) -> Iterator[TextLines]:
     """Attention matrices of a pass in training and in inference; in other modes they answer no question."""
     memory = ledger.attention_memory()
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
-        yield line(f"attention memory: {all_layers(ledger)}, {units.size(memory['peak'])} peak (inference)")
+        name = QUANTITIES["attention_bytes"].name
+        yield line(f"{name}: {all_layers(ledger)}, {units.size(memory['peak'])} peak (inference)")
 
 
 def all_layers(ledger: Ledger) -> str:
