@@ -6,8 +6,8 @@ from typing import Annotated, Final, TypedDict
 
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import option_readers as read
-from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
-from xfcost.ledger.option import Option, Real, Whole, choice
+from xfcost.ledger.execution import CHECKPOINTS
+from xfcost.ledger.option import Option, Real, Whole
 from xfcost.ledger.read_numbers import whole_number
 
 # A number above this is a typing error.
@@ -41,11 +41,14 @@ class TrainingOptions(TypedDict, total=False):
         ),
     ]
     checkpoint: Annotated[
-        Checkpoint | None,
-        choice(
-            "With --on: recompute attention matrices (selective) or whole blocks (full).",
-            CHECKPOINTS,
+        str | None,
+        Option(
+            "Recompute attention matrices (selective) or whole blocks (full), with --on; of a torch module, also "
+            "without, its repeated blocks (full) or modules by path (blocks.*).",
+            "none|selective|full|PATHS",
+            read.recomputed,
             flag="--recompute",
+            words=CHECKPOINTS,
         ),
     ]
     sequence_parallel: Annotated[
