@@ -316,9 +316,7 @@ def test_a_run_of_a_module_on_devices_by_hand():
     assert shared.states == 2 * 64 * (2 + 2 + 4 + 8) // 4
 
 
-@pytest.mark.parametrize(
-    "options", [{"tensor_parallel": 2}, {"pipeline": 2}, {"sequence_parallel": True}, {"checkpoint": "full"}]
-)
+@pytest.mark.parametrize("options", [{"tensor_parallel": 2}, {"pipeline": 2}, {"sequence_parallel": True}])
 def test_devices_share_only_the_states_of_a_module(options):
     for run in (of_words, partial(trained, nn.Linear(4, 4), torch.ones(4))):
         with pytest.raises(UsageError, match="for specs only"):

@@ -156,7 +156,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "{all}: only for --mode train; add it, or leave {all} out",
             _is_train,
         ),
-        Refusal((*MESH_FIELDS, "expert_parallel"), "{first}: needs devices, as in --on a100-sxm-80x8", _has_devices),
+        Refusal(
+            # a torch module recomputes without devices too
+            (*(name for name in MESH_FIELDS if name != "checkpoint"), "expert_parallel"),
+            "{first}: needs devices, as in --on a100-sxm-80x8",
+            _has_devices,
+        ),
     ),
     "choosing": (
         Refusal(("price", "tokens_per_user"), "{value}: needs devices, as in --on h100-sxm,l40s", _has_devices),
@@ -211,17 +216,14 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "{first}: a spec declares how its operations mix tokens; `analyze --probe` checks it",
         ),
     ),
+    "a measured spec": (
+        Refusal(("checkpoint",), "{value}: only for torch modules; a spec's step is measured without, leave it out"),
+    ),
     "measured specs": (Refusal(("mixing",), "--mixing: a spec declares how its operations mix tokens; leave it out"),),
     "a module": (
         Refusal(
             ("settings", "probe", *(name for name in OPTIONS if name not in _OF_MODULES)),
             "{value}: only specs take it; a module is counted as it is, on the inputs that it is given",
-        ),
-        Refusal(
-            ("checkpoint",),
-            "{value}: for specs only; a module's training step is counted as its code runs it, recomputed where that "
-            "calls torch.utils.checkpoint",
-            _is_no_train,
         ),
         Refusal(
             ("tensor_parallel", "pipeline", "sequence_parallel"),
@@ -569,7 +571,10 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
         if said := [name for name in rates if name != "mfu"]:
             raise UsageError(f"--{said[0]}: --on {on.name} sets it already; give one of the two")
         mesh = _mesh(on, given)
-        return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, flops=flops, mesh=mesh)
+        return RunPlan(
+            optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, flops=flops, mesh=mesh,
+            recompute=mesh.checkpoint,
+        )  # fmt: skip
     if tokens is None and rates:
         last = next(name for name in ("devices", "sustained", "mfu", "peak") if name in rates)
         raise UsageError(f"--{last}: a rate needs the length of the run to compute days, as in --tokens 300e9")
@@ -581,6 +586,7 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
         **_rates(rates),
         flops=flops,
         devices=read_option("devices", rates.get("devices", 1)),
+        recompute=read_option("checkpoint", given.get("checkpoint")) or "none",
     )
 
 

@@ -20,7 +20,8 @@ WITH_CACHE: Final[tuple[Mode, ...]] = (*CACHED, "generate")
 # Positions whose logits a language model computes: all, or only the last, which predicts the next token.
 Logits = Literal["all", "last"]
 
-# What is recomputed in the backward pass: nothing, attention matrices, or all of a block but its input.
+# What is recomputed in the backward pass: nothing, attention matrices, or all of a block but its input. Of a torch
+# module the option also takes paths of its modules.
 Checkpoint = Literal["none", "selective", "full"]
 Convention = Literal["dense", "kept", "6nd"]
 """Which model FLOPs a utilisation (MFU) counts: all pairs of attention, those that masks keep, or 6·P·D."""

@@ -63,7 +63,9 @@ class OfModule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Options of one mode or two: the others do without.
-OF_MODES: Final = {"new_tokens": ("generate",), "logits": ("prefill", "generate"), "optimizer": ("train",)}
+OF_MODES: Final = {
+    "new_tokens": ("generate",), "logits": ("prefill", "generate"), "optimizer": ("train",), "checkpoint": ("train",),
+}  # fmt: skip
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +91,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     attention: Words = "eager"
     mode: Words = "forward"
     run_options: dict[str, Any] = {}
-    """Further options of its mode: new_tokens, logits, optimizer."""
+    """Further options of its mode: new_tokens, logits, optimizer, checkpoint (`--recompute`)."""
     device: Words
     threads: Length
     """torch's threads on the CPU."""

@@ -73,13 +73,19 @@ def model_macs(row: Operation) -> int:
 
 
 def recomputed_macs(row: Operation) -> int:
-    """MACs of all blocks of `row` that its backward pass recomputes by itself, without checkpointing."""
-    return recomputed_scores(row) + (forward_macs(row) if row.recomputed else 0)
+    """MACs of all blocks of `row` that its backward pass recomputes; of a spec without checkpointing."""
+    return recomputed_scores(row) + _forward_again(row)
+
+
+def _forward_again(row: Operation) -> int:
+    """Those of its forward pass: of a module as many as ran again, which may be those of some blocks."""
+    if row.ran is not None:
+        return row.figure("recomputed_macs") or 0
+    return forward_macs(row) if row.recomputed else 0
 
 
 def recomputed_scores(row: Operation) -> int:
     """Those of a fused attention core, which computes its scores again."""
     if not row.fused or row.backward_macs is None:
         return 0
-    products = row.macs * (3 if row.recomputed else 2)
-    return max(0, (row.times_over("backward_macs") or 0) - products * row.times)
+    return max(0, (row.times_over("backward_macs") or 0) - 2 * forward_macs(row) - _forward_again(row))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.errors import UsageError, any_of, nearest, shown
+from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.ledger.read_numbers import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES, stored_in
 
@@ -26,6 +27,8 @@ _MOST_ELEMENTS: Final = 10**15
 _FEW_WORDS: Final = 4
 # Formats of weights, which --dtype, the type of products, does not take.
 _QUANTISED: Final = ("int4", "int8", "fp8", "nf4", "mxfp4")
+# Names of modules, with `*`, `?` and `[0-3]` for several.
+_PATHS: Final = re.compile(r"[\w.*?,\[\]-]+")
 _LEAST_PRICE: Final = 1e-6
 _MOST_PRICE: Final = 1e9
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
@@ -149,6 +152,21 @@ def weights_format(words: Collection[str]) -> Callable[[str, Any], str]:
         return read_word(option, _FORMATS.get(text, text if text in words else given))
 
     return read
+
+
+def recomputed(option: str, given: Any) -> str:
+    """One of `CHECKPOINTS`, or paths of modules with commas between them: `blocks.*,head`.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    text = shown(given)
+    if given not in CHECKPOINTS and not _PATHS.fullmatch(text):
+        raise UsageError(
+            f"{option} {text}: expected {any_of(CHECKPOINTS)}, or paths of a torch module's parts, as in {option} "
+            "'blocks.*'"
+        )
+    return text
 
 
 def integer(

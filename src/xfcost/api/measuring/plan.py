@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import msgspec
 
 from xfcost.api.measuring.process import RowJob
-from xfcost.api.options import Progress
+from xfcost.api.options import Progress, flag_of
 from xfcost.api.runs import make_run, refuse
 from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, mixing_limit, open_systems
 from xfcost.comparing.comparison import distinct
@@ -92,7 +92,7 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
         result.append(one | {name: more[name] for name in more if not (several and name in unused)})
     for name in more:
         if not any(name in one for one in result):
-            raise UsageError(f"--{name.replace('_', '-')}: only for --mode {' or '.join(OF_MODES[name])}; add it")
+            raise UsageError(f"{flag_of(name)}: only for --mode {' or '.join(OF_MODES[name])}; add it")
     return result
 
 
@@ -131,6 +131,8 @@ def planned(
     for one in specs:
         if one.name.endswith(".json") or hub_name(one.name) is not None:
             raise UsageError(f"measure: {one.name} is a config; write its spec (xfcost import) and measure that")
+    if specs:
+        refuse("a measured spec", {"checkpoint": options.get("checkpoint")})
     if len(specs) == len(given):
         refuse("measured specs", {"mixing": mixing or None})
     kinds = [one.loaded is not None and one.loaded.spec for one in given]

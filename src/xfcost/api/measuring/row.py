@@ -180,7 +180,7 @@ def _measured_module(configuration: Configuration, job: RowJob) -> tuple[Ledger,
         counted = module.ledger(lengths, how)
         if module.fingerprint() != configuration.spec_hash:
             raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
-        memory = module.memory(lengths, counted, device)
+        memory = module.memory(lengths, counted, device, run.plan)
     checked = timing.checks and run.plan is None  # of a module a forward is predicted
     foresee = predictors(device, timing.threads) if checked else None
     timed = how._replace(mixing=mixing_limit(of.mixing), device=device, timing=timing, predict=foresee)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypedDict
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import option_readers as read
 from xfcost.ledger.errors import UsageError, shown
-from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
+from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.ledger.lora import ALL, USUAL
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.ledger.read_numbers import whole_number
@@ -76,11 +76,14 @@ class TrainingOptions(TypedDict, total=False):
         ),
     ]
     checkpoint: Annotated[
-        Checkpoint | None,
-        choice(
-            "With --on: recompute attention matrices (selective) or whole blocks (full).",
-            CHECKPOINTS,
+        str | None,
+        Option(
+            "Recompute attention matrices (selective) or whole blocks (full), with --on; of a torch module, also "
+            "without, its repeated blocks (full) or modules by path (blocks.*).",
+            "none|selective|full|PATHS",
+            read.recomputed,
             flag="--recompute",
+            words=CHECKPOINTS,
         ),
     ]
     sequence_parallel: Annotated[

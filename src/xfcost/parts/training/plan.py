@@ -55,7 +55,7 @@ from xfcost.spec.grammar import TokenInput
 
 
 def check_mesh(mesh: Mesh, architecture: Architecture | None) -> None:
-    """Refuse what doesn't divide; of a module, which has no architecture, all but replicas.
+    """Refuse what doesn't divide; of a module, which has no architecture, all but replicas and recomputation.
 
     Raises:
         UsageError: something doesn't; the message says what would.
@@ -65,7 +65,6 @@ def check_mesh(mesh: Mesh, architecture: Architecture | None) -> None:
         for option, flag in (
             ("tensor_parallel", "--tensor-parallel"),
             ("pipeline", "--pipeline"),
-            ("checkpoint", "--recompute"),
             ("sequence_parallel", "--sequence-parallel"),
         ):
             if getattr(mesh, MESH_FIELDS[option]) != getattr(plain, MESH_FIELDS[option]):
@@ -138,8 +137,13 @@ def loss_logits_bytes(architecture: Architecture) -> int:
     return LOGIT_BYTES * int(stream.grid.total) * architecture.batch * int(stream.input.vocabulary)
 
 
-def all_recomputed_macs(ledger: Ledger, checkpoint: Checkpoint) -> Callable[[Operation], int]:
-    """A row -> what its backward pass and checkpointing recompute of it, in MACs of all blocks."""
+def all_recomputed_macs(ledger: Ledger, checkpoint: str) -> Callable[[Operation], int]:
+    """A row -> what its backward pass and checkpointing recompute of it, in MACs of all blocks.
+
+    The backward pass of a module ran with its checkpoints: they are in its rows.
+    """
+    if ledger.module is not None:
+        return recomputed_macs
     rows = [row for row in ledger.rows if row.in_block and not row.recomputed and checkpoint != "none"]
     if checkpoint == "selective":
         cores = {row.component for row in rows if row.matrix_kept and not row.fused}
@@ -321,8 +325,8 @@ def device_memory(
     if architecture is None:
         states = model_states(step, step.params_bytes, step.trained_params, mesh.gradients)
         states = states.among(mesh.data, mesh.zero)
-        kept, logits = step.kept_bytes, step.loss_logits_bytes
-        return DeviceMemory(pipeline_stage=1, **states._asdict(), activations=kept, recomputed=0, logits=logits)
+        kept, again, logits = step.kept_bytes, step.recomputed_bytes, step.loss_logits_bytes
+        return DeviceMemory(pipeline_stage=1, **states._asdict(), activations=kept, recomputed=again, logits=logits)
     of_stages = stage_memories(ledger, architecture, step, mesh, micro_batches)
     return max(of_stages, key=lambda memory: memory.known)
 
@@ -468,7 +472,7 @@ def _remedies(
         shares = 1 if mesh.global_batch is None else times  # of a step's micro-batches
         if plan.micro_batches % shares:
             continue
-        more = max(checkpoint, mesh.checkpoint, key=CHECKPOINTS.index)
+        more = max(checkpoint, mesh.checkpoint, key=CHECKPOINTS.index) if architecture else mesh.checkpoint
         on = msgspec.structs.replace(mesh.on, count=times * mesh.on.count)
         other = msgspec.structs.replace(mesh, on=on, zero=max(zero, mesh.zero), checkpoint=more)
         memory = device_memory(ledger, architecture, step, other, plan.micro_batches // shares)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.execution import Checkpoint, Convention
+from xfcost.ledger.execution import Convention
 from xfcost.ledger.units import DAY, Count
 from xfcost.parts.serving.evidence import Evidence
 from xfcost.parts.serving.result import why_no_time
@@ -23,7 +23,8 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True):
     on: DeviceGroup
     zero: int = 0
     """The ZeRO stage (Rajbhandari et al. 2020): what replicas share out: 1 optimizer, 2 gradients, 3 parameters too."""
-    checkpoint: Checkpoint = "none"
+    checkpoint: str = "none"
+    """A `Checkpoint`; of a torch module also the paths of what is recomputed."""
     tensor: int = 1
     pipeline: int = 1
     sequence_parallel: bool = False
@@ -280,6 +281,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Which FLOPs an MFU or a rate counts, with `--flops`."""
     mesh: Mesh | None = None
     """The devices of `--on`, and how they share the model."""
+    recompute: str = "none"
+    """What a torch module recomputes in its backward pass: its repeated blocks (`full`), or modules of these paths."""
 
 
 class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,6 +311,8 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """Saved activations; None without a trace."""
     attention_kept_bytes: Count
     """The saved activations that are attention matrices (fused: their statistics)."""
+    recomputed_bytes: Count = 0
+    """Of a torch module, what the block saves that is being recomputed, at most."""
     loss_logits_bytes: Count = 0
     """Float32 logits of a loss over a vocabulary. The walked step takes the sum of its output as loss: it has none."""
 
@@ -324,9 +329,12 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_bytes(self) -> int | None:
-        """Memory at the end of a step's forward pass, without workspace and without the loss."""
+        """Memory at the end of a step's forward pass, without workspace and without the loss.
+
+        Where blocks are recomputed, once the largest one is.
+        """
         fixed = self.fixed_bytes
-        return None if fixed is None or self.kept_bytes is None else fixed + self.kept_bytes
+        return None if fixed is None or self.kept_bytes is None else fixed + self.kept_bytes + self.recomputed_bytes
 
     @property
     def total_with_loss_bytes(self) -> int | None:

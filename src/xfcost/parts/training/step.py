@@ -17,7 +17,8 @@ from xfcost.counting.model_record import training_record
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.optimizers import OPTIMIZERS, STATE_BYTES
 from xfcost.ledger.accounts import TrainingFigures
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, any_of
+from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.lora import Lora
 from xfcost.ledger.model_flops import model_flops, recomputed_macs
@@ -33,7 +34,12 @@ HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
 
 def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> Ledger:
-    """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
+    """`ledger` with the backward pass of every row, and what a step and the whole run cost.
+
+    Raises:
+        UsageError: what is recomputed of a spec are no paths, and a figure of devices.
+    """
+    _check_recomputation(plan)
     if architecture.lora is None:
         no_gradient = {path for stream in architecture.streams for path in _first_products(stream)}
         rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
@@ -54,6 +60,13 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> 
         check_mesh(plan.mesh, architecture)
     seen = {part.path: part.place.grid.total * architecture.batch for part, *_ in architecture.parts()}
     return with_run(msgspec.structs.replace(ledger, training=Training(step=step)), plan, seen)
+
+
+def _check_recomputation(plan: RunPlan) -> None:
+    if plan.recompute not in CHECKPOINTS:
+        raise UsageError(f"--recompute {plan.recompute}: expected {any_of(CHECKPOINTS)}; paths are of torch modules")
+    if plan.recompute != "none" and plan.mesh is None:
+        raise UsageError("--recompute: needs devices, as in --on a100-sxm-80x8")
 
 
 def with_run(ledger: Ledger, plan: RunPlan, seen: Mapping[str, int]) -> Ledger:

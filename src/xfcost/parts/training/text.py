@@ -101,7 +101,8 @@ def _one_step(step: TrainingStep) -> str:
 
 def _memory_words(step: TrainingStep) -> str:
     """The total; without a trace, what is known of it."""
-    parts = "parameters, gradients, optimizer states, saved activations"
+    activations = "saved and recomputed activations" if step.recomputed_bytes else "saved activations"
+    parts = f"parameters, gradients, optimizer states, {activations}"
     if step.total_with_loss_bytes is not None:
         logits = f", {units.size(step.loss_logits_bytes)} float32 logits of the loss" if step.loss_logits_bytes else ""
         return f"{units.size(step.total_with_loss_bytes)} ({parts}{logits})"
@@ -178,6 +179,7 @@ def _memory(ledger: Ledger, step: TrainingStep) -> DataTable:
         ),
         ("optimizer states", step.optimizer_bytes, _states(step)),
         ("saved activations", step.kept_bytes, _activations(ledger, step)),
+        ("recomputed at once", step.recomputed_bytes or 0, "saved by the largest block while it is recomputed"),
         ("logits of the loss", step.loss_logits_bytes or 0, "float32; not in the walked step"),
     ]
     rows = [[name, units.size(size), words] for name, size, words in lines if size != 0 or name not in _OF_SOME]
@@ -194,7 +196,7 @@ def _held_in(ledger: Ledger) -> str:
 
 
 # Parts of the memory that many steps have not.
-_OF_SOME: Final = ("master copy", "logits of the loss")
+_OF_SOME: Final = ("master copy", "recomputed at once", "logits of the loss")
 
 
 def _states(step: TrainingStep) -> str:
@@ -209,7 +211,7 @@ def _activations(ledger: Ledger, step: TrainingStep) -> str:
     if step.kept_bytes is None:
         return "--trace computes them with the real model"
     what = "saved by autograd" + (f", batch {ledger.metadata.batch}" if ledger.metadata.inputs is None else "")
-    if not step.attention_kept_bytes:
+    if not step.attention_kept_bytes or step.recomputed_bytes:  # those of a block that is recomputed are not saved
         return what
     return f"{what}; attention matrices are {units.size(step.attention_kept_bytes)} of them"
 
@@ -417,9 +419,9 @@ def _again(plan: TrainingPlan, ledger: Ledger) -> str:
     """What is recomputed."""
     causes = {
         "checkpointed attention": plan.mesh.checkpoint == "selective" and plan.memory.recomputed != 0,
-        "checkpointed blocks": plan.mesh.checkpoint == "full",
+        "checkpointed blocks": plan.mesh.checkpoint == "full" or any(row.recomputed and row.ran for row in ledger.rows),
         "scores inside fused attention": any(row.fused for row in ledger.rows),
-        "reversible residuals": any(row.recomputed for row in ledger.rows),
+        "reversible residuals": any(row.recomputed and not row.ran for row in ledger.rows),
     }
     return ", ".join(name for name, is_one in causes.items() if is_one)
 

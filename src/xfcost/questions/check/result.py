@@ -113,7 +113,7 @@ def _memory(report: Report, option: str) -> BudgetFigure:
     parts = {
         "parameters, gradients and optimizer": step.fixed_bytes if held is None else held.states,
         "saved activations": step.kept_bytes if held is None else held.activations,
-        "recomputed activations": 0 if held is None else held.recomputed,
+        "recomputed activations": step.recomputed_bytes if held is None else held.recomputed,
         _LOGITS: step.loss_logits_bytes if held is None else held.logits,
     }
     total = _sum(*parts.values())

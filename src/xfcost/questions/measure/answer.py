@@ -47,6 +47,7 @@ def measure(  # noqa: PLR0913 - options
     new_tokens: int | None = None,
     logits: str | None = None,
     optimizer: str | None = None,
+    checkpoint: str | None = None,
     mixing: bool = False,
     **options: Unpack[MeasureOptions],
 ) -> list[Measurement]:
@@ -67,6 +68,7 @@ def measure(  # noqa: PLR0913 - options
         new_tokens: with the mode generate, the number of tokens to generate.
         logits: with the modes prefill and generate, the logits to compute: last or all.
         optimizer: with the mode train: adamw, sgd, momentum, adafactor or lion.
+        checkpoint: with the mode train, what a torch module recomputes: full, or paths of its modules.
         mixing: find the mixing kinds of a module's operations.
         **options: how, as for the command `measure`.
 
@@ -79,7 +81,8 @@ def measure(  # noqa: PLR0913 - options
     if not specs or any(map(is_module, specs)):
         raise UsageError("measure: expected names of systems, as in vit or model.py:Net, which a row's process makes")
     own = {"save": save, "N": N, "size": size, "batch": batch, "mode": mode, "dtype": dtype, "attention": attention}
-    own |= {"new_tokens": new_tokens, "logits": logits, "optimizer": optimizer, "mixing": mixing}
+    own |= {"new_tokens": new_tokens, "logits": logits, "optimizer": optimizer}
+    own |= {"checkpoint": checkpoint, "mixing": mixing}
     return answer([spec_name(one) for one in specs], own | options, options.get("progress") or (lambda text: None))
 
 

@@ -33,12 +33,15 @@ Save = Annotated[
 
 
 @shared.options(
-    MeasurementOptions, BatchOptions, "mode", "dtype", "attention", "new_tokens", "logits", "optimizer", SettingsOption,
+    MeasurementOptions, BatchOptions, "mode", "dtype", "attention", "new_tokens", "logits", "optimizer",
+    "checkpoint", SettingsOption,
     InputOptions, "mixing", "device", TimingOptions, SchedulerOption, *shared.REPORT,
     batch="Batch sizes, as in 1,8.",
     dtype="One or more of float32, tf32, float16, bfloat16 and float64, separated by commas. Default: as in `analyze`.",
     attention="eager (stores the score matrix), fused (one kernel), or eager,fused. Default: as in `analyze`.",
     mode="One or more of forward, prefill, decode, generate and train (one step), separated by commas.",
+    checkpoint="With --mode train, what a torch module recomputes: its repeated blocks (full), or modules by path "
+    "(blocks.*).",
     device="Device to run the models on: cpu (the default), cuda or mps.",
     scheduler="Address of a Dask scheduler to measure on, as in tcp://10.0.0.1:8786; each machine measures one row at "
     "a time (needs xfcost[cluster]).",

@@ -43,6 +43,7 @@ from xfcost.torch_models.any_model.alike_layers import (
 from xfcost.torch_models.any_model.decoding import in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
+from xfcost.torch_models.any_model.recomputed import Recomputed, find_recomputed
 from xfcost.torch_models.any_model.run import (
     USUAL_NAMES,
     CacheNames,
@@ -70,6 +71,7 @@ from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, 
 from xfcost.torch_models.memory.training_step import Stepping, adafactor_states, optimizer
 from xfcost.torch_models.predicting.predict import Predictor, Seconds, longer_lane, with_prediction
 from xfcost.torch_models.running.prediction_calls import calls_by_place
+from xfcost.torch_models.running.recomputing import recomputing
 from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.running.surroundings import shapes_on_meta
 from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
@@ -147,10 +149,6 @@ class How(NamedTuple):
     cache: CacheNames = USUAL_NAMES
     first: TensorKind = "meta"
     """The tensors on which it ran at another size, to be tried first."""
-
-    @property
-    def optimizer(self) -> str | None:
-        return None if self.plan is None else self.plan.optimizer
 
     @property
     def is_bare(self) -> bool:
@@ -267,7 +265,8 @@ def module_ledger(
     dtype = TF32 if how.tf32 else dtype
     keeps_free = how.device is not None or how.predict is not None
     options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache, "first": how.first}
-    found = found or run(model, given.args, given.kwargs, **options)
+    again = Recomputed() if how.plan is None else find_recomputed(model, given, how.plan.recompute, title, how.first)
+    found = found or run(model, given.args, given.kwargs, recomputed=again.paths, **options)
     found = found if how.layers is None else how.layers.whole(found)
     if how.strict and (missing := dict(sorted(uncounted(found.works).items()))):
         raise IncompleteError(title, missing)
@@ -288,7 +287,7 @@ def module_ledger(
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         ledger = ledger.with_note(_STEPS_SAVED)
     if how.plan is not None:
-        ledger = _with_training_step(ledger, model, given, found, how.plan)
+        ledger = _with_training_step(ledger, model, given, found, how.plan, again)
     if predicted is not None:
         ledger = predicted(ledger)
     return ledger if taken is None else _with_timing(ledger, taken, how, on_cpu()[0][0])
@@ -470,9 +469,10 @@ def _traced_layers(
 
 
 def _with_training_step(
-    ledger: Ledger, model: nn.Module, given: Given, found: RecordedModule, plan: RunPlan
+    ledger: Ledger, model: nn.Module, given: Given, found: RecordedModule, plan: RunPlan, recomputed: Recomputed
 ) -> Ledger:  # fmt: skip
     """`ledger` with the step that `found` ran, and the run; parameters that a gradient reached have one, and states."""
+    ledger = ledger.with_note(recomputed.note) if recomputed.note else ledger
     ledger, tokens = of_text(ledger, given), tokens_in(given, all_streams=True)
     if plan.tokens is not None and tokens is None:
         raise UsageError(
@@ -490,7 +490,8 @@ def _with_training_step(
     )
     again = ledger.total("recomputed_macs") or 0
     step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
-    step = msgspec.structs.replace(step, loss_logits_bytes=LOGIT_BYTES * found.logits if tokens is not None else 0)
+    logits = LOGIT_BYTES * found.logits if tokens is not None else 0
+    step = msgspec.structs.replace(step, loss_logits_bytes=logits, recomputed_bytes=recomputed.largest_bytes)
     seen: dict[str, int] = {}
     if tokens != (decoded := tokens_in(given)) and tokens is not None and decoded is not None:
         read = tokens - decoded
@@ -567,15 +568,15 @@ class ModuleOnDevice:
         ledger: Callable[[Taken], Ledger] | None = None,
     ) -> None:  # fmt: skip
         check_plan(how.timing, name)
-        device, optimizer = str(how.device), how.optimizer
+        device, plan = str(how.device), how.plan
         self.name, self.dtype, self.device, self.meters = name, dtype, device, how.meters
-        self.what = "one forward" if optimizer is None else "a step of training"
+        self.what = "one forward" if plan is None else "a step of training"
         self.predicted: int | None = None
-        self._built, self._optimizer, self._ledger = built, optimizer, ledger
+        self._built, self._plan, self._ledger = built, plan, ledger
         with (counted or built)() as (module, given):
             model = original(module)
-            if tensors == "meta" and optimizer is not None:
-                with _steps_on("meta", model, given, optimizer) as steps, shapes_on_meta():
+            if tensors == "meta" and plan is not None:
+                with _steps_on("meta", model, given, plan) as steps, shapes_on_meta():
                     self.predicted = steps.peak()
             elif tensors == "meta":
                 self.predicted = _peak_on_meta(model, given)
@@ -583,7 +584,7 @@ class ModuleOnDevice:
             least = sum(tensor.nbytes for tensor in (*weights, *reached((given.args, given.kwargs))))
             # weights that are there already need no room; a step of training copies them
             own = torch.empty(0, device=device).device
-            there = sum(tensor.nbytes for tensor in weights if tensor.device == own and optimizer is None)
+            there = sum(tensor.nbytes for tensor in weights if tensor.device == own and plan is None)
             self.needed = bytes_to_run(max(self.predicted or 0, least) - there, device)
 
     @contextmanager
@@ -603,8 +604,8 @@ class ModuleOnDevice:
 
                 return told
 
-            if self._optimizer is not None:
-                with _steps_on(device, model, given, self._optimizer) as steps:
+            if self._plan is not None:
+                with _steps_on(device, model, given, self._plan) as steps:
                     by_operation = own(partial(steps.by_operation, device, clock))
                     yield Subject({"": own(steps)}, by_operation, partial(steps.peak_on, device))
                 return
@@ -685,11 +686,15 @@ def _by_operation(
 
 
 @contextmanager
-def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterator[_ModuleSteps]:
-    """Steps with the optimizer `name` on copies of the parameters there."""
+def _steps_on(device: str, model: nn.Module, given: Given, plan: RunPlan) -> Iterator[_ModuleSteps]:
+    """Steps of `plan` on copies of the parameters there."""
     how: TensorKind = "meta" if device == "meta" else "real"
-    with stand_ins(how, model, *given, training=True, device=device if how == "real" else None) as (args, kwargs):
-        yield _ModuleSteps(model, args, kwargs, name, device)
+    paths = find_recomputed(model, given, plan.recompute, type(model).__name__).paths
+    with (
+        stand_ins(how, model, *given, training=True, device=device if how == "real" else None) as (args, kwargs),
+        recomputing(model, paths),
+    ):
+        yield _ModuleSteps(model, args, kwargs, plan.optimizer, device)
 
 
 def _timed_alone(found: RecordedModule, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:

@@ -25,6 +25,7 @@ from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, message, refused
 from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
 from xfcost.torch_models.running.on_meta import TooManyCallsError
+from xfcost.torch_models.running.recomputing import recomputing
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
@@ -46,6 +47,7 @@ from xfcost.torch_models.shared.private_torch import (
     pytree,
     storage_identity,
 )
+from xfcost.torch_models.shared.transformers_names import is_cache_class
 from xfcost.torch_models.timing.devices import threads_set
 
 # A generator that gives more is not run further; it may never end.
@@ -206,16 +208,18 @@ USUAL_NAMES: Final = CacheNames()
 
 def run(  # noqa: PLR0913 - options
     model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False,
-    cache: CacheNames = USUAL_NAMES, most: float = inf, first: TensorKind = "meta",
+    cache: CacheNames = USUAL_NAMES, most: float = inf, first: TensorKind = "meta", recomputed: Sequence[str] = (),
 ) -> RecordedModule:  # fmt: skip
     """One forward of `model(*args, **kwargs)`, on the first tensors that it runs on.
 
     The `first` that are tried are those on which it ran with other inputs.
 
-    With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `RecordedOperations`
-    takes it. Errors are those of `first_to_run`, and TooManyCallsError of more than `most` ATen operations on `meta`.
+    With `training` the model is in training mode, and a backward pass follows, which runs the modules at the paths
+    `recomputed` again. `keeps_free`: as `RecordedOperations` takes it. Errors are those of `first_to_run`, and
+    TooManyCallsError of more than `most` ATen operations on `meta`.
     """
     options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": cache, "most": most}
+    options |= {"recomputed": recomputed}
     found, reason = first_to_run(
         model, args, kwargs, lambda how, numbers: run_on(how, model, args, kwargs, numbers=numbers, **options), first
     )
@@ -297,13 +301,13 @@ def tensors_of(  # noqa: PLR0913 - options
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
-    cache: CacheNames = USUAL_NAMES, numbers: bool = False, most: float = inf,
+    cache: CacheNames = USUAL_NAMES, numbers: bool = False, most: float = inf, recomputed: Sequence[str] = (),
 ) -> RecordedModule:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
-    `recorder` records instead of the usual one. `numbers`: as an attempt of `first_to_run` is given it. `most`: as
-    `run` takes it.
+    `recorder` records instead of the usual one. `numbers`: as an attempt of `first_to_run` is given it. `most` and
+    `recomputed`: as `run` takes them.
     """
     outside, padding = Work("", "outside"), WithoutPadding()
     learned: frozenset[str] = frozenset()
@@ -321,6 +325,7 @@ def run_on(  # noqa: PLR0913 - options
         recorder.most = most if how == "meta" else inf
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
+        stack.enter_context(recomputing(model, recomputed))
         stack.enter_context(recorder.of(model))
         with recorder.saving() if training else nullcontext():
             outputs = finished(model(*own_args, **own_kwargs), outside.uncounted)
@@ -379,7 +384,7 @@ def _is_cache_type(kind: Any) -> bool:
     text = getattr(kind, "__forward_arg__", kind)
     if isinstance(text, str):
         return "Cache" in re.findall(r"\w+", text)
-    return any(one.__name__ == "Cache" for one in getattr(kind, "__mro__", ()))
+    return is_cache_class(kind)
 
 
 def cache_in(outputs: Any, name: str | None = None) -> Any:

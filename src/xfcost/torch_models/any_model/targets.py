@@ -298,12 +298,11 @@ class NamedModule:
         with as_a_script(self.target):
             yield self._made("cpu", lengths)[0]()
 
-    def memory(self, lengths: Lengths, ledger: Ledger, device: str) -> MeasuredMemory:
-        """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
+    def memory(self, lengths: Lengths, ledger: Ledger, device: str, plan: RunPlan | None) -> MeasuredMemory:
+        """Predicted and measured peak of building it and running it, or training steps of a plan; it is counted.
 
         Errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.
         """
-        plan = None if ledger.training is None else RunPlan(optimizer=ledger.training.step.optimizer)
 
         @contextlib.contextmanager
         def as_counted() -> Iterator[Built]:

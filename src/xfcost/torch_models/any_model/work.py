@@ -224,7 +224,7 @@ class RecordedOperations:
             if call.phase != "forward":
                 self._again(call) if call.phase == "again" else self._backward(call)
         for one in run.first_saved():
-            self._work(self._maker(one.newest_node)).kept_bytes += one.nbytes
+            self._work(self._saver(one.newest_node)).kept_bytes += one.nbytes
 
     def _work(self, key: Key) -> Work:
         if key not in self.works:
@@ -329,6 +329,17 @@ class RecordedOperations:
             return
         inputs, outputs = weight.shape[-2:]
         work.matrices.setdefault(next(iter(found.weights)), WeightMatrix(inputs, outputs, weight.shape[:-2].numel()))
+
+    def _saver(self, node: int) -> Key:
+        """The operation that saves with this node; of the inputs that a checkpoint saves the one that ran before it.
+
+        Where none ran before, the first that runs.
+        """
+        key = self._maker(node)
+        if key in self.works or key == _NOBODY:
+            return key
+        before = (one for one in self._owners.before(node) if one in self.works)
+        return next(before, next(iter(self.works), key))
 
     def _maker(self, node: int | None) -> Key:
         return self._owners.owner(node) or _NOBODY

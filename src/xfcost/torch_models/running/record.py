@@ -186,3 +186,8 @@ class NodeOwners:
             return None
         place = bisect_left(self._next, node + 1)
         return self._owners[place][0] if place < len(self._owners) else None
+
+    def before(self, node: int) -> Iterator[Any]:
+        """The owners of the nodes before one, the last first."""
+        for owner, _ in reversed(self._owners[: bisect_left(self._next, node + 1)]):
+            yield owner

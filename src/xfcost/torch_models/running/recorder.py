@@ -241,7 +241,10 @@ class Recorder(DispatchMode):
         with self.lock:
             self._seen(result, inside.outputs, made=True)
             inside.costs, inside.next_node = Counter(costs(args, kwargs, result)), next_node()
-            inside.phase = "again" if self.phase == "backward" else "forward"
+            if self.phase == "backward":
+                inside.phase, inside.node = "again", running_node()
+            else:
+                inside.phase = "forward"
             if names_unknown:
                 inside.uncounted.update(part.operation for part in inside.parts if part.costs is None)
             self.run.calls.append(inside)

@@ -6,7 +6,7 @@ have it, and what xfcost does without it. A cache is found by its type, and the 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from xfcost.ledger.tested import LibraryName, names_of
 
@@ -125,3 +125,8 @@ NAMES: Final[dict[str, LibraryName]] = {
     "n_embd": _name(_SHARING, "GPT2Config"),
     "d_model": _name(_SHARING, "T5Config"),
 }
+
+
+def is_cache_class(kind: Any) -> bool:
+    """Is it its class `Cache`, wherever a release has it, or made from it?"""
+    return any(one.__name__ == "Cache" for one in getattr(kind, "__mro__", ()))
