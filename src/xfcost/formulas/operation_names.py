@@ -1,4 +1,4 @@
-"""The names of a module's operations in reports: the module, the tensor or the words that tell which one it is.
+"""The names of a module's operations in reports: the module, the tensor or words that say what it does.
 
 ATen's own name stays in a row's path and in `ran.aten`.
 """
