@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import xfcost
 from any_models import TOKENS, Model, Takes, X
-from modules import Call
+from modules import Call, Module
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.json_objects import module_tree
 from xfcost.torch_models.any_model.ledger import module_ledger
@@ -70,10 +71,34 @@ class TestRows:
         found = [(row.path, row.times) for row in module_ledger(model, (torch.ones(2, 8),)).rows]
         assert found == [("0.addmm", 1), ("1.relu", 1), ("2-3.addmm", 2)]
 
-    def test_parameters_that_their_own_module_does_not_use_have_a_row(self):
+    def test_a_product_with_the_parameters_of_a_module_inside_is_the_row_of_that(self):
+        """`out_proj` of torch's attention is never called: its parent multiplies by its weights."""
         ledger = module_ledger(nn.MultiheadAttention(8, 2), (torch.ones(5, 1, 8),) * 3)
-        assert [row.params for row in ledger.rows if row.path == "out_proj.parameters"] == [64 + 8]
-        assert ledger.total("params") == 288
+        out = next(row for row in ledger.rows if row.path == "out_proj.addmm")
+        assert (out.component, out.params, out.macs, out.shared, out.figure("read")) == (
+            "out_proj", 64 + 8, 5 * 64, None, None,
+        )  # fmt: skip
+        assert ledger.total("params") == ledger.weights_read() == 288
+        assert (ledger.module.traced, ledger.total("traced_macs")) == ("agrees", ledger.total("macs"))
+
+    def test_a_weight_that_two_products_take_lives_in_the_first(self):
+        """The same where both are made by a module around, and where the inner module is called too."""
+        inner = nn.Linear(8, 8, bias=False)
+        twice = Module(lambda self, x: F.linear(F.linear(x, self.inner.weight), self.inner.weight), inner=inner)
+        assert rows(module_ledger(twice, (torch.ones(2, 8),))) == [("inner.mm", 1, 64, 128), ("mm", 1, 0, 128)]
+        called = Module(lambda self, x: self.inner(F.linear(x, self.inner.weight)), inner=inner)
+        assert rows(module_ledger(called, (torch.ones(2, 8),))) == [("mm", 1, 0, 128), ("inner.mm", 1, 64, 128)]
+
+    def test_a_product_with_the_parameters_of_several_modules_is_its_own_module_s(self):
+        """They have rows of their own, and so has a table that its parent adds."""
+        both = Module(
+            lambda self, x: F.linear(x, torch.cat([self.one.weight, self.two.weight])) + self.table.weight,
+            one=nn.Linear(8, 4, bias=False), two=nn.Linear(8, 4, bias=False), table=nn.Embedding(2, 8),
+        )  # fmt: skip
+        found = {row.path: row.params for row in module_ledger(both, (torch.ones(2, 8),)).rows}
+        assert found == {"cat": 0, "mm": 0, "add": 0} | {
+            f"{name}.parameters": params for name, params in {"one": 32, "two": 32, "table": 16}.items()
+        }
 
     def test_parameters_that_nothing_takes_are_told(self):
         model = nn.Sequential(nn.Linear(8, 8))

@@ -255,7 +255,7 @@ WINDOW, EVERYTHING = window_mask(40), torch.zeros(40, 40)
 
 def test_blocks_that_differ_only_in_the_values_of_their_masks_have_their_own_kinds() -> None:
     found = analyzed(Stack(WINDOW, EVERYTHING, WINDOW, EVERYTHING), TOKENS)
-    scores = [(row.path, row.mixing, row.reads_tokens) for row in found.rows if row.title == "bmm"]
+    scores = [(row.path, row.mixing, row.reads_tokens) for row in found.rows if row.operation == "bmm"]
     assert scores == [("blocks.0-2:2.bmm", "local", 3), ("blocks.1-3:2.bmm", "global", 40)]
 
 

@@ -84,7 +84,7 @@ def sublayer_with(component, *rows, residual=None):
     norm = Operation(path="b.0.residual_norm", component="b.0", title="Layer norm", params=16, role="norm")
     add = Operation(path="b.0.residual_add", component="b.0", title="Residual add", flops=1, role="add")
     orders = {"pre": [norm, *inside, add], "post": [*inside, add, norm], "res_post": [*inside, norm, add]}
-    return list(sublayer_boxes(part, orders[part.residual.place], 0))
+    return list(sublayer_boxes(part, orders[part.residual.place]))
 
 
 def test_an_unknown_step_is_drawn_with_its_title():

@@ -80,6 +80,8 @@ class UnfitError(Exception):
 
 # Metadata that are the list's, or those of the versions with which it was recorded.
 _OF_THE_LIST = ("versions", "source", "paper", "published")
+# Of rows, what is made of the others.
+_NAMES = ("title", "symbol", "role")
 
 
 def plain(ledger: Ledger) -> dict[str, Any]:
@@ -90,10 +92,11 @@ def plain(ledger: Ledger) -> dict[str, Any]:
         values = _plain(row)
         if ran := values.get("ran"):
             values["ran"] = [ran.pop(name) for name in ("aten", "input_shapes", "output_shapes")]
-            values["ran"] += [ran] if ran else []
+            own = {name: value for name, value in ran.items() if name not in ("adds", "adds_to")}
+            values["ran"] += [own] if own else []
         if row.stage == ledger.metadata.name:  # operations of the model itself, in no module
             usual |= {"stage": row.stage, "block": row.block}
-        rows.append({name: value for name, value in values.items() if usual.get(name) != value})
+        rows.append({k: v for k, v in values.items() if usual.get(k) != v and k not in _NAMES})
     values = _plain(msgspec.structs.replace(ledger, rows=(), step=None))
     values["metadata"] = {k: v for k, v in values["metadata"].items() if k not in _OF_THE_LIST}
     values["metadata"]["batch"] = ledger.metadata.batch  # also where it is 1

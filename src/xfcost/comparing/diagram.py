@@ -17,9 +17,11 @@ from xfcost.comparing.comparison import distinct
 from xfcost.comparing.differences import best_pairs
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Residual, tag_of
+from xfcost.formulas.operation_names import inside_block, own_name
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.module_rows import block_of
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Architecture, Block, Part, Stage
 
@@ -52,8 +54,8 @@ class BlockBox(NamedTuple):
     order: str | None
     macs: int | None
     """Of one block and the whole batch."""
-    sublayer: int | None = None
-    """The number of its sub-layer in the block."""
+    around: int | None = None
+    """Of a residual add, the boxes before it that its residual path goes around."""
     number: int | None = None
     """Of the block's norms, the first is 1; None of other boxes."""
     mixing_macs: int = 0
@@ -93,15 +95,15 @@ def boxes_of(block: Block, rows: Sequence[Operation]) -> Iterator[BlockBox]:
     first, last = block.parts[0], block.parts[-1]
     yield BlockBox("input", "Input X", f"{first.place.grid.total:,} × {first.place.dim:,}", None, None, None)
     norms = 0
-    for number, part in enumerate(block.parts):
-        for box in sublayer_boxes(part, [row for row in rows if row.component == part.path], number):
+    for part in block.parts:
+        for box in sublayer_boxes(part, [row for row in rows if row.component == part.path]):
             norms += box.slot == NORM
             yield box._replace(number=norms) if box.slot == NORM else box
     grid, width = last.component.out(last.place)
     yield BlockBox("output", "Output X", f"{grid.total:,} × {width:,}", None, None, None)
 
 
-def sublayer_boxes(part: Part, rows: Sequence[Operation], number: int) -> Iterator[BlockBox]:
+def sublayer_boxes(part: Part, rows: Sequence[Operation]) -> Iterator[BlockBox]:
     """A sub-layer's boxes: its norm and residual as they are, a mixer's core as one box, anything else as one."""
     around = [row for row in rows if row.role and part.residual != "none"]
     inside = [row for row in rows if row not in around]
@@ -114,7 +116,7 @@ def sublayer_boxes(part: Part, rows: Sequence[Operation], number: int) -> Iterat
         detail = _ACTIVATIONS.get(act, str(act)) if act else ""
         boxes.append(box_of(tag_of(type(part.component)), component_title(part.component), detail, inside))
     boxes += [_wrapper(part, row) for row in around if not (pre and row.role == "norm")]
-    yield from (box._replace(sublayer=number) for box in boxes)
+    yield from (box._replace(around=place) if box.adds else box for place, box in enumerate(boxes))
 
 
 def _wrapper(part: Part, row: Operation) -> BlockBox:
@@ -212,7 +214,9 @@ class ModuleBlock(NamedTuple):
     def boxes(self) -> tuple[BlockBox, ...]:
         """Its boxes, from its input to its output."""
         first, last = self.rows[0].ran, self.rows[-1].ran
-        shapes = {"input": first.input_shapes if first else "", "output": last.output_shapes if last else ""}
+        given = [row.ran for row in self.rows if row.ran is not None and row.ran.adds_to == ""]
+        inputs = given[0].output_shapes if given else first.input_shapes if first else ""  # one of them may be a weight
+        shapes = {"input": inputs, "output": last.output_shapes if last else ""}
         largest = {
             slot: max(
                 text.removesuffix(" (first call)").split(", "),
@@ -271,52 +275,106 @@ def _child(row: Operation, path: str) -> str:
     return rest.partition(".")[0]
 
 
+class _Boxed(NamedTuple):
+    """A box with its rows."""
+
+    box: BlockBox
+    rows: Sequence[Operation]
+
+
 def _boxes(block: ModuleBlock) -> Iterator[BlockBox]:
     """A box per child, and per operation of the block itself; a child that mixes has one for its core."""
-    groups = [(child, list(rows)) for child, rows in groupby(block.rows, lambda row: _child(row, block.path))]
-    boxes: list[tuple[str, list[Operation]]] = []
-    for child, rows in groups:
-        if not child:
-            boxes += [("", [row]) for row in rows]
+    found: list[_Boxed] = []
+    for child, rows in groupby(block.rows, lambda row: _child(row, block.path)):
+        for several in _split(child, list(rows)):
+            found += _boxed(child, several, block.path)
+    before = 0  # where the residual path begins whose start is not known
+    for place, one in enumerate(found):
+        if one.box.adds:
+            yield one.box._replace(around=place - _start_of(one.rows[0], found[:place], before))
+            before = place + 1
         else:
-            boxes.append((child, rows))
-    for child, rows in boxes:
-        names, steps = [_name(row, block.path) for row in rows], " / ".join(row.operation for row in rows)
-        places = [number for number, row in enumerate(rows) if row.mixes]
-        ran, works = rows[0].ran, any(row.macs for row in rows)
-        shapes = ran.input_shapes.split(", ") if ran is not None else []
-        if places:  # from the first mixing row to the last, all is the core
-            core = rows[places[0] : places[-1] + 1]
-            yield from _module_steps(rows[: places[0]], block.path, _PROJECTIONS)
-            yield box_of("core", child or names[places[0]], " / ".join(row.operation for row in core), core)
-            yield from _module_steps(rows[places[-1] + 1 :], block.path, {1: (_OUTPUT,)})
-        elif not child and ran is not None and ran.aten.startswith("aten::add") and len(set(shapes)) == 1 < len(shapes):
-            yield box_of(ADD, "Add", "", rows)  # of two tensors of one shape, by the block itself
-        elif len(rows) == 1 and not child:
-            yield box_of(names[0], names[0], "", rows)
-        elif not works and any("norm" in row.operation for row in rows):
-            yield box_of(NORM, child, steps, rows)
-        else:
-            yield box_of("mlp" if works else child, child, steps, rows)
+            yield one.box
 
 
-def _module_steps(rows: Sequence[Operation], path: str, slots: dict[int, tuple[str, ...]]) -> Iterator[BlockBox]:
-    """Boxes of the rows around a core; what has no MACs joins the box before it."""
+def _split(child: str, rows: list[Operation]) -> Iterator[list[Operation]]:
+    """The rows of a child, cut at residual adds where it does not mix; those of the block itself one by one."""
+    if any(row.mixes for row in rows) and child:
+        yield rows
+    else:
+        alone = lambda row: row.path if not child or row.role == "add" else None  # noqa: E731 - one line
+        yield from (list(several) for _, several in groupby(rows, alone))
+
+
+def _boxed(child: str, rows: list[Operation], path: str) -> Iterator[_Boxed]:
+    names, steps = [_name(row, path) for row in rows], _steps_text(rows)
+    places = [number for number, row in enumerate(rows) if row.mixes]
+    works = any(row.macs for row in rows)
+    if places:  # from the first mixing row to the last, all is the core
+        core = rows[places[0] : places[-1] + 1]
+        yield from _module_steps(rows[: places[0]], path, _PROJECTIONS)
+        yield _Boxed(box_of("core", child or names[places[0]], _steps_text(core), core), core)
+        yield from _module_steps(rows[places[-1] + 1 :], path, {1: (_OUTPUT,)})
+    elif rows[0].role == "add":
+        yield _Boxed(box_of(ADD, "+ Residual", "", rows), rows)
+    elif len(rows) == 1 and not child:
+        yield _Boxed(box_of(names[0], names[0], "", rows), rows)
+    elif not works and any("norm" in row.operation for row in rows):
+        yield _Boxed(box_of(NORM, _common_module(rows, path), steps, rows), rows)
+    else:
+        yield _Boxed(box_of("mlp" if works else child, child, steps, rows), rows)
+
+
+def _module_steps(rows: Sequence[Operation], path: str, slots: dict[int, tuple[str, ...]]) -> Iterator[_Boxed]:
+    """Boxes of the rows around a core; what has no MACs joins the box before it, but for a residual add."""
     groups: list[list[Operation]] = []
     for row in rows:
-        if groups and not row.macs:
+        if groups and not row.macs and "add" not in (row.role, groups[-1][-1].role):
             groups[-1].append(row)
         else:
             groups.append([row])
-    names = [_name(first, path) for first, *_ in groups]
-    for slot, name, (_, *others), group in zip(slots.get(len(groups), names), names, groups, groups, strict=True):
-        yield box_of(slot, name, " / ".join(row.operation for row in others), group)
+    behind = next((place for place, (first, *_) in enumerate(groups) if first.role == "add"), len(groups))
+    names = [_name(first, path) for first, *_ in groups[:behind]]
+    for slot, name, group in zip(slots.get(behind, names), names, groups[:behind], strict=True):
+        yield _Boxed(box_of(slot, name, _steps_text(group[1:]), group), group)
+    for group in groups[behind:]:
+        yield from _boxed(_child(group[0], path), group, path)
+
+
+def _steps_text(rows: Sequence[Operation]) -> str:
+    """`q_proj / fused attention`: modules that are one operation by their names, if these are no numbers."""
+    names = [row.component.rpartition(".")[2] if row.title == inside_block(row) else own_name(row) for row in rows]
+    alone = len(rows) == 1
+    return " / ".join(
+        str(row.symbol or row.title) if alone or name.isdecimal() else name
+        for row, name in zip(rows, names, strict=True)
+    )
+
+
+def _common_module(rows: Sequence[Operation], path: str) -> str:
+    """The path in the block of the one module that runs all rows; the child around them where several do."""
+    components = {row.component for row in rows}
+    return rows[0].component.removeprefix(path).removeprefix(".") if len(components) == 1 else _child(rows[0], path)
+
+
+def _start_of(add: Operation, boxes: Sequence[_Boxed], before: int) -> int:
+    """The place of the first box that a residual path goes around."""
+    if add.ran is None or add.ran.adds_to is None:
+        return before
+    inner = ".".join(block_of(add.component.split(".")))
+    source = _joined(inner, add.ran.adds_to)
+    for place, one in enumerate(boxes):
+        if any(row.path == source for row in one.rows):
+            return place + 1
+        if not add.ran.adds_to and any(_inside(row, inner) for row in one.rows):
+            return place
+    return 0
 
 
 def _name(row: Operation, path: str) -> str:
-    """`self_attn.q_proj`; `self_attn bmm` of an operation among others of its module."""
-    rest = row.component.removeprefix(path).removeprefix(".")
-    return rest if "." in rest else f"{rest} {row.operation}".strip()
+    """`self_attn.q_proj`; `self_attn softmax` of an operation among others of its module."""
+    rest, inner = row.component.removeprefix(path).removeprefix("."), inside_block(row)
+    return rest + row.title.removeprefix(inner) if inner else f"{rest} {row.title}".strip()
 
 
 # Stages of one system that are drawn.

@@ -50,9 +50,10 @@ class Branch:
         """What is inside it, for the comparison with another."""
         rows, figures, names = list(self.rows), Counter[Any](), Counter[Any]()
         for row in rows:
-            last = row.path.rpartition(".")[2]
-            figures[last, row.title, row.mixing, row.params, row.macs, row.flops, row.matrix_kept, row.cached] += 1
-            names[last, row.title] += 1
+            # reports of other versions may call a module's operations otherwise
+            last = row.path.rpartition(".")[2], row.title if row.aten is None else None
+            figures[last, row.mixing, row.params, row.macs, row.flops, row.matrix_kept, row.cached] += 1
+            names[last] += 1
         return BranchRows(figures, names, tuple(row.times for row in rows))
 
 

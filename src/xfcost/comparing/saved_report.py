@@ -56,6 +56,8 @@ class ReportOperation(msgspec.Struct, frozen=True, kw_only=True):
     """Saved activations of all its blocks."""
     seconds: float | None = None
     predicted_seconds: float | None = None
+    aten: str | None = None
+    """Of a module, the operator that ran."""
 
     def attention_bytes(self, element: int) -> int:
         """Bytes of its attention matrices in all blocks, as training keeps them; `element` is the size of the dtype."""

@@ -9,13 +9,14 @@ experts. `tools/record_models.py` writes it, out of runs at several N and batche
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
 from xfcost.formulas.arithmetic import causal_pairs, chunked_pairs
+from xfcost.formulas.operation_names import named
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
@@ -23,6 +24,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.modes import CacheBytes
+from xfcost.ledger.module_rows import is_group
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
@@ -139,7 +141,7 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
             "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
         )
         structs = {name: msgspec.convert(one, _OF_LEDGER[name]) for name, one in values.items()}
-        ledger = Ledger(rows=tuple(_row(row) for row in decoded), **structs)
+        ledger = Ledger(rows=named(list(_with_residuals(_row(row) for row in decoded))), **structs)
         return ledger if mode != "decode" else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
     def forward_of_prefill(self, tokens: int, batch: int) -> Ledger:
@@ -175,15 +177,34 @@ def _row(values: Mapping[str, Any]) -> Operation:
     return Operation(**{**placed(values["path"]), **values, **parts})
 
 
+def _with_residuals(rows: Iterable[Operation]) -> Iterator[Operation]:
+    """The rows, with what residual adds add: the result of the module in the same layer that ran before."""
+    before = ""
+    for row in rows:
+        start = f"{row.component}."
+        if _is_residual(row) and row.ran is not None:
+            child = before.removeprefix(start).partition(".")[0] if before.startswith(start) else ""
+            yield msgspec.structs.replace(row, role="add", ran=msgspec.structs.replace(row.ran, adds=child))
+        else:
+            yield row
+        before = row.component
+
+
+def _is_residual(row: Operation) -> bool:
+    """Is it an add of two tensors of one shape by a layer itself? Layers of transformers add nothing else."""
+    if row.ran is None or row.ran.aten != "aten::add" or not is_group(row.component.rpartition(".")[2]):
+        return False
+    shapes = row.ran.input_shapes.split(", ")
+    return len(shapes) == 2 and len(set(shapes)) == 1 and not row.shared  # noqa: PLR2004 - two operands
+
+
 def placed(path: str) -> dict[str, str]:
     """The fields of a row that its path usually has: `model.layers.0-2.mlp.up_proj.mm`."""
     component, _, operation = path.rpartition(".")
     stage = component.partition(".")[0]
     layers = _LAYERS.match(component)
     block = layers[0] if layers else stage
-    inside = component.removeprefix(block).removeprefix(".")
-    title = f"{inside} {operation}".strip()
-    return {"component": component, "stage": stage, "block": block, "title": title, "mixing": "per-token"}
+    return {"component": component, "stage": stage, "block": block, "title": operation, "mixing": "per-token"}
 
 
 def with_fused_attention(ledger: Ledger, config: Mapping[str, Any]) -> Ledger:
@@ -202,7 +223,7 @@ def with_fused_attention(ledger: Ledger, config: Mapping[str, Any]) -> Ledger:
             rows.append(_kernel(core, ledger.metadata, config))
             core = []
     metadata = msgspec.structs.replace(ledger.metadata, attention="fused")
-    ledger = msgspec.structs.replace(ledger, rows=(*rows, *core), metadata=metadata)
+    ledger = msgspec.structs.replace(ledger, rows=named([*rows, *core]), metadata=metadata)
     return ledger if ledger.step is None else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
 
@@ -222,7 +243,6 @@ def _kernel(core: Sequence[Operation], metadata: Metadata, config: Mapping[str, 
     return msgspec.structs.replace(
         scores,
         path=f"{scores.component}.flash_attention",
-        title=scores.title.rpartition(" ")[0] + " flash_attention",
         **{name: sum(getattr(row, name) for row in core) for name in ("params", "macs", "flops", "comparisons")},
         attention_entries=statistics,
         matrix=Matrix(0, 0, 0, statistics),

@@ -12,7 +12,7 @@ import msgspec
 from xfcost.ledger.accounts import RUN, AccountFigures, TrainingFigures, WeightsRead
 from xfcost.ledger.operation import Mixing, Operation
 
-_PARAMETERS: Final = "parameters"
+PARAMETERS: Final = "parameters"
 ALL: Final = "*"
 _NOTHING: Final = Counter[str]()
 
@@ -55,7 +55,7 @@ def with_parameters(rows: Sequence[ModuleRow], loose: Mapping[str, int]) -> list
         around = [parts[:depth] for depth in range(len(parts), -1, -1)]
         # of several after one row the newest is first
         place = (*next((last[one] for one in around if one in last), ()), -before)
-        row = Operation(path=_PARAMETERS, title=_PARAMETERS, mixing=mixing, params=number, weights_read=WeightsRead(0))
+        row = Operation(path=PARAMETERS, title=PARAMETERS, mixing=mixing, params=number, weights_read=WeightsRead(0))
         places[place] = ModuleRow(parts, row)
         last |= {one: max(place, last.get(one, place)) for one in around}
     return [places[place] for place in sorted(places)]
@@ -86,15 +86,14 @@ def with_trace(
 
 
 def labelled(one: ModuleRow, name: str) -> Operation:
-    """A row with its paths: of its module, of the repeated block that it is in, and its title there."""
+    """A row with its paths: of its module, and of the repeated block that it is in."""
     parts, operation = one.parts, one.row.path
     groups = [place for place, part in enumerate(parts) if is_group(part)]
     of_block = groups[-1] + 1 if groups else min(len(parts), 1)
-    component, rest = ".".join(parts), ".".join(parts[of_block:])
+    component = ".".join(parts)
     return msgspec.structs.replace(
         one.row,
         path=f"{component}.{operation}" if component else operation,
-        title=f"{rest} {operation}" if rest else operation,
         component=component,
         stage=parts[0] if parts else name,
         block=".".join(parts[:of_block]) or name,
@@ -181,6 +180,12 @@ def names_text(names: Sequence[str], siblings: int) -> str:
         return ",".join(names)
     step = steps.pop()
     return f"{numbers[0]}-{numbers[-1]}" + ("" if step == 1 else f":{step}")
+
+
+def block_of(parts: Sequence[str]) -> tuple[str, ...]:
+    """The part of a module's path up to its innermost numbered block; nothing of one in none."""
+    numbered = [place for place, part in enumerate(parts) if part.isdecimal() or is_group(part)]
+    return tuple(parts[: numbered[-1] + 1]) if numbered else ()
 
 
 def is_group(part: str) -> bool:

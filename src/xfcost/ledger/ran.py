@@ -61,6 +61,12 @@ class RanOperation(msgspec.Struct, frozen=True, kw_only=True):
     """Is it fused attention with a mask? How many pairs that keeps is not known."""
     kind_missing: str | None = None
     """Why its mixing kind is not known, where it was looked for."""
+    adds: str = ""
+    """Of a residual add, the module inside its own that made what it adds."""
+    adds_to: str | None = None
+    """Of a residual add, the operation whose result it adds back, by its path in the innermost numbered block around
+    it (`norm1.native_layer_norm`); empty where that is the block's input.
+    """
 
 
 class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -375,7 +375,7 @@ class _TableLines(NamedTuple):
 
 
 def _wrapped(console: Console, text: str, width: int, fold: bool) -> list[str]:
-    """The lines of a cell; words that are wider are broken, where they have hyphens behind one."""
+    """The lines of a cell; words that are wider are broken, behind their last mark that fits."""
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -393,7 +393,7 @@ def _wrapped(console: Console, text: str, width: int, fold: bool) -> list[str]:
 
 def _broken(word: str, width: int) -> Iterator[str]:
     while len(word) > width:
-        cut = word.rfind("-", 0, width) + 1 or width
+        cut = max(word.rfind(mark, 0, width) for mark in "-._") + 1 or width
         yield word[:cut]
         word = word[cut:]
     yield word

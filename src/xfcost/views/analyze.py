@@ -233,6 +233,11 @@ def _shapes(row: Operation) -> str:
     return str(shapes).partition(",")[0] if shapes else units.DASH
 
 
+def _operator(row: Operation) -> str:
+    """The name of what ran, ATen's without saying so."""
+    return (row.figure("aten") or units.DASH).removeprefix("aten::")
+
+
 def order_cell(row: Operation) -> str:
     """The order of its work; parameters have their own column."""
     if row.order is None or not (row.flops or row.comparisons):
@@ -267,6 +272,7 @@ COLUMNS: Final = (
     OperationColumn("computed", 8, 9, lambda row, totals: _tokens(row.figure("computed_tokens"))),
     OperationColumn("kept", 5, 9, lambda row, totals: _tokens(row.figure("kept_tokens"))),
     OperationColumn("output", 16, 6, lambda row, totals: _shapes(row), right=False),
+    OperationColumn("operator", 18, 5, lambda row, totals: _operator(row), right=False),
     OperationColumn("calls", 5, 3, lambda row, totals: units.count(row.figure("calls"))),
     OperationColumn("params", 7, 8, lambda row, totals: _nonzero(row.params)),
     OperationColumn("active", 7, 8, lambda row, totals: _nonzero(row.active_params)),
@@ -339,6 +345,7 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[OperationCo
         "computed": verbose and any(row.figure("computed_tokens") is not None for row in ledger.rows),
         "kept": verbose and any(row.figure("kept_tokens") is not None for row in ledger.rows),
         "output": ran,
+        "operator": verbose and ran,
         "calls": any((row.figure("calls") or 1) > 1 for row in ledger.rows),
         "traffic": ledger.metadata.memory_level is not None,
         "tiled": ledger.metadata.memory_level is not None,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from xfcost.formulas.operation_names import own_name
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, peak_of, whole_of_peak
 from xfcost.ledger.errors import UsageError
@@ -90,22 +91,25 @@ def _part_of(row: Operation, whole: str) -> tuple[tuple[str, ...], str]:
     """
     if row.ran is None:
         return ((row.component, row.mixing) if row.macs else ("", row.title)), lowered(row.title)
+    words = row.symbol or row.title
+    if not row.macs:
+        return ("", words), words
     path = re.sub(r".*\.[\d*,:-]+\.", "", row.component)  # without the number of its block
     parent, _, own = row.component.rpartition(".")
-    if row.params and row.macs and parent:
+    name = own_name(row)
+    if row.params and not name.startswith(words):  # a matrix of the module itself
+        return (row.component, "*"), ".".join(filter(None, (path, name)))
+    if row.params and parent:
         return (parent, "*"), path
-    operation = row.operation if row.macs else row.ran.aten.rpartition("::")[2]
-    if not row.macs:
-        return ("", operation), operation
-    return (row.component, ""), path if row.params and own else f"{path or whole} {operation}"
+    return (row.component, ""), path if (row.params or row.shared) and own else f"{path or whole} {words}"
 
 
 def _label(names: list[str]) -> str:
-    """`mlp.gate_proj + up_proj + down_proj`: what all names begin with is written once."""
+    """`mlp.gate_proj + up_proj + down_proj`: what all names begin with is written once, but before numbers."""
     first, *others = names
     parent = first.rpartition(" " if " " in first else ".")
     start = parent[0] + parent[1]
-    if all(name.startswith(start) for name in others):
+    if all(name.startswith(start) and not name.removeprefix(start).isdecimal() for name in others):
         others = [name.removeprefix(start) for name in others]
     more = len(names) - _MOST_NAMES
     return " + ".join([first, *others][:_MOST_NAMES] + [f"{more} more"] * (more > 0))

@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost import __version__
+from xfcost.formulas.operation_names import named_rows
 from xfcost.importing.onnx_graphs.file import OnnxFile, graphs_of
 from xfcost.importing.onnx_graphs.operations import Attention, Operands, attention_of, costs_of
 from xfcost.importing.onnx_graphs.shapes import PASSING, Ran, Value, Walk, is_float, named, shape_text
@@ -22,7 +23,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.metadata import Metadata, RunAgreement
-from xfcost.ledger.module_rows import ModuleRow, collapsed, labelled, parts_of, with_parameters
+from xfcost.ledger.module_rows import ModuleRow, collapsed, parts_of, with_parameters
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.ran import ModuleRun, RanOperation
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
@@ -102,7 +103,7 @@ def graph_ledger(file: OnnxFile, path: str, sized: Sized) -> Ledger:
     title = os.path.basename(path)
     opsets = ", ".join(f"{domain or 'opset'} {version}" for domain, version in file.opsets.items())
     names = tuple(f"{operator} ({times:,}×)" for operator, times in missing.items())
-    rows_of = tuple(labelled(one, title) for one in collapsed(found))
+    rows_of = named_rows(collapsed(found), title)
     kinds, stored = scores.kinds(), {_type_name(one.element) for one in weights.elements.values()}
     unused = _note_of_unused(file.graph, list(rows.values()))
     warning = f"weights are stored as {' and '.join(sorted(stored))}; bytes count all of them as {dtype}"

@@ -10,7 +10,7 @@ from xfcost.ledger import option_readers as read
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.ledger.lora import ALL, USUAL
-from xfcost.ledger.option import Option, Real, Whole, choice
+from xfcost.ledger.option import Option, Real, Whole
 from xfcost.ledger.read_numbers import whole_number
 
 # Numbers above these are typing errors.

@@ -156,6 +156,10 @@ _LINE: Final = 0.19
 _PAD: Final = 0.1
 _BOX_GAP: Final = 0.24
 _HEAD: Final = 0.62
+# How far from its boxes a residual path runs, how much farther one around another, and that at most.
+_FIRST_PATH: Final = 0.2
+_NEXT_PATH: Final = 0.08
+_LAST_PATH: Final = 0.24
 # A character of the notes.
 _CHARACTER: Final = 0.068
 _BAND: Final = "#fdf1c7"
@@ -262,13 +266,15 @@ def _tint(colour: str, strength: float) -> tuple[float, float, float]:
 def _draw_flow(axes: Axes, drawn: list[tuple[BlockBox, _Place]]) -> None:
     """Arrows from box to box, and the residual path round each sub-layer to where it is added."""
     arrow = {"arrowstyle": "-|>", "color": QUIET, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
-    begins: dict[int, float] = {}
-    for (_, above), (box, below) in pairwise(drawn):
+    for (_, above), (_, below) in pairwise(drawn):
         axes.annotate("", (below.x, below.top), (above.x, above.bottom), arrowprops=arrow, zorder=1)
-        if box.sublayer is None:
-            continue
-        begins.setdefault(box.sublayer, below.top + _BOX_GAP * 0.6)
-        if box.adds:
-            start, side, end = begins[box.sublayer], below.x - _BOX / 2 - 0.2, (below.top + below.bottom) / 2
-            axes.plot([below.x, side, side], [start, start, end], color=QUIET, linewidth=1.1, zorder=1)
-            axes.annotate("", (below.x - _BOX / 2, end), (side, end), arrowprops=arrow, zorder=1)
+    paths = [(place - box.around, place) for place, (box, _) in enumerate(drawn) if box.around is not None]
+    levels: dict[tuple[int, int], int] = {}
+    for first, last in sorted(paths, key=lambda path: path[1] - path[0]):  # the longer of two that overlap is outside
+        inner = [levels[path] for path in levels if path[0] <= last and first <= path[1]]
+        levels[first, last] = level = max(inner, default=-1) + 1
+        below = drawn[last][1]
+        side = below.x - _BOX / 2 - _FIRST_PATH - min(level * _NEXT_PATH, _LAST_PATH)
+        start, end = drawn[first][1].top + _BOX_GAP * 0.6, (below.top + below.bottom) / 2
+        axes.plot([below.x, side, side], [start, start, end], color=QUIET, linewidth=1.1, zorder=1)
+        axes.annotate("", (below.x - _BOX / 2, end), (side, end), arrowprops=arrow, zorder=1)

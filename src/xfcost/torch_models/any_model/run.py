@@ -338,6 +338,7 @@ def run_on(  # noqa: PLR0913 - options
         held |= set(map(recorder.storage, reached(stored)))
         logits = _logits_in(outputs) if training else 0
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
+    operations.find_residuals(recorder.run)
     _find_windows(model, operations.works.values(), stored)
     outside.uncounted.update(operations.uncounted)
     if how == "real":

@@ -16,13 +16,15 @@ import msgspec
 import torch
 
 from xfcost.formulas.arithmetic import causal_pairs, ceil_div
+from xfcost.formulas.operation_names import named_rows
 from xfcost.ledger.accounts import RUN, TrainingFigures, WeightsRead
 from xfcost.ledger.matrices import AttentionCore, Matrix
-from xfcost.ledger.module_rows import ModuleRow, collapsed, labelled, parts_of, with_parameters, with_trace
+from xfcost.ledger.module_rows import ModuleRow, block_of, collapsed, parts_of, with_parameters, with_trace
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import RanOperation
 from xfcost.ledger.record import costs_by_module
+from xfcost.torch_models.any_model.residuals import ResidualAdd, ResidualAdds
 from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.on_meta import attention_operands
 from xfcost.torch_models.running.record import ATTENTION, Lineage, NodeOwners, RecordedCall, RunRecord, TensorRecord
@@ -111,6 +113,10 @@ class Work:
     """What the mask keeps of them: the median."""
     kind_missing: str | None = None
     """Why its kind is not known, if somebody looked."""
+    residual: ResidualAdd | None = None
+    """What its first call adds, if every call is the add at the end of a residual path."""
+    adds_to: Key | None = None
+    """The operation whose result that adds back; None of the run's input."""
 
     def elements_read(self) -> dict[str, Read]:
         """Of each parameter that it reads."""
@@ -225,6 +231,17 @@ class RecordedOperations:
                 self._again(call) if call.phase == "again" else self._backward(call)
         for one in run.first_saved():
             self._work(self._saver(one.newest_node)).kept_bytes += one.nbytes
+
+    def find_residuals(self, run: RunRecord) -> None:
+        """Note which operations are residual adds, and what they add to."""
+        found: dict[Key, list[ResidualAdd]] = defaultdict(list)
+        adds = ResidualAdds(run.calls).found()
+        for call in run.calls:
+            if id(call) in adds:
+                found[self.keys[id(call)]].append(adds[id(call)])
+        for key, several in found.items():
+            if (work := self.works.get(key)) is not None and len(several) == work.calls:
+                work.residual, work.adds_to = several[0], self.keys.get(id(several[0].source))
 
     def _work(self, key: Key) -> Work:
         if key not in self.works:
@@ -475,15 +492,12 @@ def module_rows(
 ) -> tuple[list[Operation], list[str]]:  # fmt: skip
     """A row per operation of a module, repeated blocks as one; and the names of parameters that nothing took.
 
-    A parameter lives in the row of the first operation of its own module that takes it; those that none takes have a
-    row of their own. `elements` are theirs by name; `traced` has the trace of each module that has one; `tokens`
-    are those of the run, which choose experts; with `training` every row has its backward pass.
+    A parameter lives in the row of the first operation of its own module that takes it, else of the product that a
+    module around takes it for; those that none takes have a row of their own. `elements` are theirs by name; `traced`
+    has the trace of each module that has one; `tokens` are those of the run, which choose experts; with `training`
+    every row has its backward pass.
     """
-    home: dict[str, Work] = {}
-    for work in works:
-        for weight in work.weights:
-            if weight.rpartition(".")[0] == work.path:
-                home.setdefault(weight, work)
+    home, owners = _homes(works)
     numbers: Counter[int] = Counter()
     loose: Counter[str] = Counter()
     for weight, number in elements.items():
@@ -494,18 +508,67 @@ def module_rows(
     matrices = _matrices_of_blocks(works, home)
     # the last matrix outside the blocks scores the words of the vocabulary
     words = next((found for work in reversed(works) if work.matrices and (found := _rows_of_table(work))), None)
-    rows, seen = list[ModuleRow](), Counter[tuple[str, str]]()
-    for work in works:  # operations of the same name in a module get numbers: `bmm`, `bmm_2`
-        seen[work.path, work.name] += 1
-        number = seen[work.path, work.name]
-        title = work.name if number == 1 else f"{work.name}_{number}"
+    rows, names = list[ModuleRow](), _numbered(works, owners)
+    paths = {
+        work.place: (*parts_of(owners.get(id(work), work.path)), name)
+        for work, name in zip(works, names, strict=True)
+    }  # fmt: skip
+    for work, title in zip(works, names, strict=True):
         one = _placed(work, title, numbers[id(work)], elements, tokens, training=training)
         of_words = _rows_of_table(work) == words and not matrices.get(id(work)) and words is not None
         held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words)
+        if work.residual is not None and held.ran is not None:
+            start, source = block_of(parts_of(work.path)), paths.get(work.adds_to, ())
+            inside = ".".join(source[len(start) :]) if source[: len(start)] == start else ""
+            ran = msgspec.structs.replace(held.ran, adds_to=inside, adds=work.residual.branch)
+            held = msgspec.structs.replace(held, role="add", ran=ran)
         rows.append(one._replace(row=held))
-    rows = with_trace(with_parameters(rows, loose), costs_by_module((one.path, one.costs) for one in works), traced)
+    places = {id(one.row): work for one, work in zip(rows, works, strict=True)}
+    placed = with_parameters(rows, loose)
+    moved = [owners.get(id(places.get(id(one.row)))) for one in placed]
+    traces = with_trace(placed, costs_by_module((one.path, one.costs) for one in works), traced)
+    own = [one if owner is None else _of_owner(one, owner) for one, owner in zip(traces, moved, strict=True)]
     taken = {weight for work in works for weight in work.weights}
-    return [labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
+    return list(named_rows(collapsed(own), name)), [one for one in elements if one not in taken]
+
+
+def _numbered(works: Sequence[Work], owners: Mapping[int, str]) -> list[str]:
+    """The names of operations; those of the same name in a module get numbers: `bmm`, `bmm_2`."""
+    seen: Counter[tuple[str, str]] = Counter()
+    names = []
+    for work in works:
+        place = owners.get(id(work), work.path), work.name
+        seen[place] += 1
+        names.append(work.name if seen[place] == 1 else f"{work.name}_{seen[place]}")
+    return names
+
+
+def _homes(works: Sequence[Work]) -> tuple[dict[str, Work], dict[int, str]]:
+    """The operation in whose row each parameter lives; and `id` of a product -> the module inside its own whose it is.
+
+    A module may use the parameters of one inside it and never call that, as attention of torch does with its output
+    projection: the product is then the inner module's row.
+    """
+    home: dict[str, Work] = {}
+    for work in works:
+        for weight in work.weights:
+            if weight.rpartition(".")[0] == work.path:
+                home.setdefault(weight, work)
+    owners: dict[int, str] = {}
+    for work in works:
+        modules = {weight.rpartition(".")[0] for weight in work.weights}
+        owner = modules.pop() if len(modules) == 1 else ""
+        inside = owner.startswith(f"{work.path}.") if work.path else bool(owner)
+        if work.costs["macs"] and inside and not any(weight in home for weight in work.weights):
+            owners[id(work)] = owner
+            home.update(dict.fromkeys(work.weights, work))
+    return home, owners
+
+
+def _of_owner(one: ModuleRow, owner: str) -> ModuleRow:
+    """A row as that of `owner`, a module inside its own."""
+    start = f"{owner.removeprefix('.'.join(one.parts)).removeprefix('.')}."
+    return one._replace(parts=parts_of(owner), weights=tuple(name.removeprefix(start) for name in one.weights))
 
 
 def _rows_of_table(work: Work) -> int | None:

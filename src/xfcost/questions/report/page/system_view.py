@@ -11,6 +11,7 @@ from xfcost.comparing.crossovers import MOST_PAIRED
 from xfcost.comparing.diagram import Diagram
 from xfcost.comparing.quantities import QUANTITIES, figure_text
 from xfcost.counting.system import GROWING
+from xfcost.formulas.operation_names import own_name
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
@@ -227,7 +228,8 @@ def _nodes(
         if len(parents) > depth:
             groups.setdefault(parents[depth], []).append((parents, place))
         else:
-            yield node(rows[place].title, [place], 1, rows[place].mixing)
+            row = rows[place]
+            yield node(row.title if row.ran is None else own_name(row), [place], 1, row.mixing)
     for name, inside in groups.items():
         own = [place for _, place in inside]
         repeated = {rows[place].times for place in own}
