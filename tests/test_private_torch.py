@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import xfcost
 from helpers import environment
@@ -133,6 +134,12 @@ _traced = partial(xfcost.analyze, "resnet-50", size=32)
 _trained = partial(_analyzed, mode="train")
 
 
+def _recomputed() -> xfcost.Ledger:
+    net = Call(lambda x: checkpoint(net.inner, x, use_reentrant=False))
+    net.inner = _net()
+    return xfcost.analyze(net, example_inputs=torch.empty(1, 2, 5), mode="train")
+
+
 def _sparse(**how) -> xfcost.Ledger:
     module = Call(lambda x: torch.sparse.mm(module.weight, x.mT))
     module.weight = nn.Parameter(torch.eye(5).to_sparse())
@@ -159,6 +166,7 @@ COMMANDS = {
     "torch.library.Library._destroy": _traced, "torch._C._current_autograd_node": _trained,
     "torch._C._autograd._get_sequence_nr": _trained, "torch.autograd.graph.Node._sequence_nr": _trained,
     "torch.autograd.graph._engine_run_backward": _trained, "torch._disable_dynamo": None,
+    "torch.utils.checkpoint._checkpoint_without_reentrant_generator": _recomputed,
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": None, "torch.UntypedStorage._cdata": _trained,
     "torch.Tensor._base": _view, "torch.Tensor._is_view": _view, "torch.Tensor._version": _analyzed,
     "torch.Tensor._indices": partial(_sparse, mode="train"), "torch.Tensor._values": partial(_sparse, mode="train"),

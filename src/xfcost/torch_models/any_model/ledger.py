@@ -43,7 +43,7 @@ from xfcost.torch_models.any_model.alike_layers import (
 from xfcost.torch_models.any_model.decoding import in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
-from xfcost.torch_models.any_model.recomputed import Recomputed, find_recomputed
+from xfcost.torch_models.any_model.recomputed import Recomputed, find_recomputed, recomputed_bytes
 from xfcost.torch_models.any_model.run import (
     USUAL_NAMES,
     CacheNames,
@@ -489,9 +489,10 @@ def _with_training_step(
         state_bytes=sum(parameter.numel() * max(STATE_BYTES, parameter.itemsize) for parameter in learned),
     )
     again = ledger.total("recomputed_macs") or 0
+    largest = recomputed_bytes(model, given, recomputed.paths, found.how) if again or recomputed.paths else 0
     step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
     logits = LOGIT_BYTES * found.logits if tokens is not None else 0
-    step = msgspec.structs.replace(step, loss_logits_bytes=logits, recomputed_bytes=recomputed.largest_bytes)
+    step = msgspec.structs.replace(step, loss_logits_bytes=logits, recomputed_bytes=largest)
     seen: dict[str, int] = {}
     if tokens != (decoded := tokens_in(given)) and tokens is not None and decoded is not None:
         read = tokens - decoded

@@ -1,4 +1,4 @@
-"""Which modules of a model `--recompute` lets the backward pass run again, and what the largest of them saves then."""
+"""Which modules of a model `--recompute` lets the backward pass run again, and what checkpoints hold then."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError, any_of
 from xfcost.ledger.units import number_of
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.run import TensorKind, first_to_run, learned_from, reached, tensors_of
+from xfcost.torch_models.running.recomputing import recomputing
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.shared.private_torch import node_number
+from xfcost.torch_models.shared.private_torch import node_number, without_checkpoints
 
 # Names of modules in a message.
 _MOST_NAMES: Final = 4
@@ -27,8 +29,6 @@ class Recomputed(NamedTuple):
     """The modules that run again, by path."""
 
     paths: tuple[str, ...] = ()
-    largest_bytes: int = 0
-    """What one of them saves, inputs left out, while it is recomputed: of the one that saves most."""
     note: str = ""
 
 
@@ -39,12 +39,8 @@ class _Call:
     path: str
     before: list[Any]
     """The autograd nodes that made its inputs."""
-    given: set[int | None]
-    """The storages of its inputs."""
     after: list[Any] = field(default_factory=list)
     """The autograd nodes that made its outputs."""
-    saved: dict[int | None, int] = field(default_factory=dict)
-    """Storages that it saves and has made, with their bytes."""
 
 
 @dataclass(slots=True)
@@ -54,9 +50,6 @@ class _Run:
     calls: list[_Call] = field(default_factory=list)
     again: set[str] = field(default_factory=set)
     """The modules that the backward pass runs: the model's own code recomputes them."""
-
-    def of(self, path: str) -> list[_Call]:
-        return [call for call in self.calls if call.path == path]
 
 
 def find_recomputed(model: nn.Module, given: Given, words: str, title: str, first: TensorKind = "meta") -> Recomputed:
@@ -83,10 +76,35 @@ def find_recomputed(model: nn.Module, given: Given, words: str, title: str, firs
         raise UsageError(f"--recompute full: {title} {_without_blocks(model, seen)}")
     own = [path for path in paths if any(f"{one}.".startswith(f"{path}.") for one in seen.again)]
     left = [path for path in paths if path not in own]
-    largest = max((sum(call.saved.values()) for path in left for call in seen.of(path)), default=0)
     notes = [f"the backward pass recomputes {_in_words(model, left)}"] if left else []
     notes += [f"{_in_words(model, own)}: recomputed by the model's own code, and left to it"] if own else []
-    return Recomputed(tuple(left), largest, "; ".join(notes))
+    return Recomputed(tuple(left), "; ".join(notes))
+
+
+def recomputed_bytes(model: nn.Module, given: Given, paths: Sequence[str], first: TensorKind = "meta") -> int:
+    """What a checkpoint saves, inputs left out, while it runs again: the most of all.
+
+    They are those of the modules at `paths`, and in the model's own code.
+    """
+
+    def attempt(how: TensorKind, numbers: bool) -> int:
+        sizes = [0]
+        with tensors_of(how, model, *given, numbers=numbers, training=True) as (args, kwargs):
+            recorder = Recorder(model, reached((args, kwargs)), calls=False)
+
+            @contextmanager
+            def region() -> Iterator[None]:
+                start, next_storage = len(recorder.run.saved), recorder.storage(torch.empty(0, device="meta")) or 0
+                yield
+                saved = {one.storage: one.nbytes for one in recorder.run.saved[start:]}
+                made = [nbytes for storage, nbytes in saved.items() if storage is None or storage > next_storage]
+                sizes.append(sum(made))
+
+            with recomputing(model, paths), without_checkpoints(region), recorder.of(model), recorder.saving():
+                model(*args, **kwargs)
+        return max(sizes)
+
+    return first_to_run(model, *given, attempt, first)[0]
 
 
 def _run(how: TensorKind, model: nn.Module, given: Given, *, numbers: bool) -> _Run:
@@ -98,17 +116,15 @@ def _run(how: TensorKind, model: nn.Module, given: Given, *, numbers: bool) -> _
                 parameter.requires_grad_()
         recorder = Recorder(model, reached((args, kwargs)), calls=False)
         with _watched(model, recorder, seen), recorder.of(model):
-            with recorder.saving():
-                outputs = model(*args, **kwargs)
+            outputs = model(*args, **kwargs)
             recorder.differentiate(learned_from(outputs))
     return seen
 
 
 @contextmanager
 def _watched(model: nn.Module, recorder: Recorder, seen: _Run) -> Iterator[None]:
-    """Note the calls of all modules, and what each saves."""
-    running: list[tuple[_Call, int]] = []
-    saved = recorder.run.saved
+    """Note the calls of all modules."""
+    running: list[_Call] = []
 
     def entering(path: str) -> Any:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -116,19 +132,16 @@ def _watched(model: nn.Module, recorder: Recorder, seen: _Run) -> Iterator[None]
                 seen.again.add(path)
                 return
             tensors = reached((args, kwargs))
-            call = _Call(path, _nodes(tensors), set(map(recorder.storage, tensors)))
+            call = _Call(path, _nodes(tensors))
             seen.calls.append(call)
-            running.append((call, len(saved)))
+            running.append(call)
 
         return enter
 
     def leaving(module: nn.Module, args: Any, outputs: Any) -> None:
         if recorder.phase == "backward":
             return
-        call, start = running.pop()
-        call.after = _nodes(reached(outputs))
-        held = call.given | recorder.run.weights
-        call.saved = {one.storage: one.nbytes for one in saved[start:] if one.storage not in held}
+        running.pop().after = _nodes(reached(outputs))
 
     with ExitStack() as hooks:
         for path, module in model.named_modules():

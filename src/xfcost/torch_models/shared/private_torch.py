@@ -17,12 +17,14 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from types import FunctionType
 from typing import Any, Final
+from unittest.mock import patch
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import VersionError
@@ -49,6 +51,7 @@ _OWNERS: Final = "the operations of a backward pass can't be attributed to modul
 _IDENTITY: Final = "memory that tensors share can't be told apart"
 _SPARSE: Final = "sparse tensors can't be counted"
 _STAND_IN: Final = "a model can't be run on copies of its parameters"
+_CHECKPOINTS: Final = "what a model's own checkpoints hold while they run again can't be counted"
 _SLOWER: Final = "nothing: a run on `meta` imports torch's compiler, which takes about a second"
 _COMPILED: Final = "a compiled model can't be run as it was written"
 NAMES: Final[dict[str, LibraryName]] = {
@@ -67,6 +70,7 @@ NAMES: Final[dict[str, LibraryName]] = {
     "torch._C._autograd._get_sequence_nr": _name(_OWNERS),
     "torch.autograd.graph.Node._sequence_nr": _name(_OWNERS),
     "torch.autograd.graph._engine_run_backward": _name("a backward pass can't be recorded"),
+    "torch.utils.checkpoint._checkpoint_without_reentrant_generator": _name(_CHECKPOINTS),
     "torch._disable_dynamo": _name(_SLOWER),
     "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": _name(_SLOWER),
     "torch.UntypedStorage._cdata": _name(_IDENTITY),
@@ -376,6 +380,26 @@ def no_compiler() -> Iterator[None]:
     finally:
         for function in functions:
             delattr(function, _TO_CALL)
+
+
+@contextmanager
+def without_checkpoints(region: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """While it lasts `torch.utils.checkpoint` saves all that its function saves, and calls it inside a `region`."""
+    _private("torch.utils.checkpoint._checkpoint_without_reentrant_generator")
+
+    def around(*given: Any, **more: Any) -> Iterator[None]:
+        with region():
+            yield
+
+    class Function:
+        @staticmethod
+        def apply(function: Callable[..., Any], preserves_state: bool, *args: Any) -> Any:
+            with region():
+                return function(*args)
+
+    replaced = {"_checkpoint_without_reentrant_generator": around, "CheckpointFunction": Function}
+    with patch.multiple(torch.utils.checkpoint, **replaced):
+        yield
 
 
 @functools.cache
