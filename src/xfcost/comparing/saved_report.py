@@ -15,6 +15,7 @@ from xfcost.ledger.errors import UsageError, printable, validation_text
 from xfcost.ledger.files import fault_of_numbers
 from xfcost.ledger.json_objects import ledger_object
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.lora import Lora
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.measurements import fault_of_timing
 from xfcost.ledger.metadata import Timing
@@ -128,6 +129,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     image: tuple[int, ...] | None = None
     logits: str | None = None
     memory_level: int | None = None
+    lora: Lora | None = None
     settings: tuple[str, ...] = ()
     timing: Timing | None = None
     prediction: Prediction | None = None

@@ -71,7 +71,7 @@ class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of an operation in a training step, in addition to the MACs of its backward pass."""
 
     saved_macs: int = 0
-    """Backward MACs that the first of several blocks saves: the model's input needs no gradient."""
+    """Backward MACs that the first of several blocks save: the model's input needs no gradient, nor what is frozen."""
     recomputed_macs: int = 0
     """Of a module, the backward MACs of all its blocks that run its forward again."""
     traced_backward_macs: int | None = None

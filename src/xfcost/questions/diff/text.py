@@ -84,6 +84,7 @@ def _run_text(report: Report) -> str:
     own = f"{image}tokens {report.grid}   batch {report.batch}"
     given = f"inputs {', '.join(report.module.inputs)}" if report.tokens is None else own
     mode = "" if report.mode == "forward" else f"   mode {report.mode}"
+    mode += "" if report.lora is None else f"   {report.lora.words()}"
     settings = "".join(f"   --set {setting}" for setting in report.settings)
     return f"{given}   {report.dtype}   {report.attention} attention{mode}{settings}"
 
