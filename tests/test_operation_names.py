@@ -70,7 +70,7 @@ class TestTitles:
         found = titles(other, *inputs)
         assert {*found} > {"q_proj", "k_proj", "v_proj", "in_proj bias"}
         start = found.index("attention scores")
-        assert found[start : start + 3] == ["attention scores", "softmax", "attention × values"]
+        assert found[start : start + 3] == ["attention scores", "softmax", "weighted sum"]
 
     def test_operations_of_one_title_have_numbers(self):
         assert titles(Module(lambda self, x: x.cos().sin().cos() + x.sin())) == ["cos", "sin", "cos 2", "sin 2", "add"]
@@ -83,6 +83,22 @@ class TestTitles:
         own = {"weight": parts["w"], "bias": nn.Parameter(torch.ones(D))}
         bare = Module(lambda self, x: (x @ self.weight).relu() + self.bias, **own)
         assert titles(bare) == ["matrix multiply", "ReLU", "bias"]
+
+    def test_scores_have_no_name_of_their_bias(self):
+        """A learned bias, added in the kernel, is no matrix of it, and its module is not the kernel's."""
+
+        def run(self, x):
+            return F.scaled_dot_product_attention(x, x, x, attn_mask=self.table.weight)
+
+        ledger = module_ledger(Module(run, table=nn.Embedding(N, N)), (torch.ones(2, N, D),))
+        assert [(row.title, row.params) for row in ledger.rows] == [("fused attention", 0), ("parameters", N * N)]
+        own = Module(lambda self, x: run(self, x) * x, table=Module(None, weight=nn.Parameter(torch.ones(N, N))))
+        assert titles(own)[0] == "fused attention"
+
+    def test_a_map_whose_bias_is_added_apart_has_its_name(self):
+        """As of tensors that do not lie in order."""
+        model = Module(lambda self, x: self.part(x), part=Module(lambda self, x: self.f(x.mT), f=nn.Linear(N, D)))
+        assert titles(model) == ["f", "f bias"]
 
     def test_a_tied_head_has_its_own_name(self):
         class Tied(nn.Module):
