@@ -9,8 +9,9 @@ from modules import Module
 from xfcost.formulas.operation_costs import COSTS
 from xfcost.formulas.operation_names import own_name, word_of
 from xfcost.importing.onnx_graphs.operations import COSTS as ONNX_COSTS
+from xfcost.report.document import DataTable, Document, TableColumn, lines_needed
 from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.views.analyze import document
+from xfcost.views.analyze import document, operations_table
 
 D, N = 8, 5
 
@@ -142,3 +143,35 @@ def test_the_parts_with_most_macs_are_named_as_in_the_code(monkeypatch):
     (line,) = [line for line in text.splitlines() if "most MACs" in line]
     assert "mlp.0 + mlp.2" in line
     assert "attn.in_proj + out_proj" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("norm", 1),
+        ("attn fused", 1),
+        ("attn fused x", 2),
+        ("attn matrix multiply", 3),
+        ("blocks.attention", 2),
+        ("blocks.attention sum", 3),
+        ("abcdefghijklmnop", 2),
+    ],
+)
+def test_the_lines_that_a_folded_name_takes(text, lines):
+    """Those that the table draws."""
+    assert lines_needed(text, 10) == lines
+    table = DataTable([TableColumn("name", fold=10, width=10)], [[text]])
+    drawn = Document(parts=lambda: iter([table]), records=list, json=str).text("table").splitlines()
+    assert len([line for line in drawn if line.strip()]) == 1 + lines
+
+
+@pytest.mark.parametrize(("names", "width"), [(["norm"], 24), (["relative_position_bias", "table"], 28)])
+def test_no_name_takes_three_lines(names, width):
+    """The column is as wide as that needs; at 80 columns others are left out."""
+    module = nn.Linear(D, D)
+    for name in ["encoder", "layers", "0", "attention", *names][::-1]:
+        module = Module(lambda self, x, name=name: getattr(self, name)(x), **{name: module})
+    ledger = module_ledger(module, (torch.ones(2, N, D),))
+    column = operations_table(ledger).columns[0]
+    assert column.width == width
+    assert max(lines_needed(row.title, column.width) for row in ledger.rows) <= 2

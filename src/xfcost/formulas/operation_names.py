@@ -181,7 +181,7 @@ def _title(row: Operation, words: str, own: Sequence[str]) -> str:
     if stem and is_product:
         return ".".join(filter(None, (module, stem)))
     if stem and not row.macs and row.role is None and len(own) == 1:
-        return " ".join(filter(None, (module, words, stem)))
+        return " ".join(filter(None, (module, words, stem.rpartition(".")[2])))
     return f"{module} {words}".strip()
 
 
