@@ -9,8 +9,9 @@ from modules import Module
 from xfcost.formulas.operation_costs import COSTS
 from xfcost.formulas.operation_names import own_name, word_of
 from xfcost.importing.onnx_graphs.operations import COSTS as ONNX_COSTS
+from xfcost.report.document import DataTable, Document, TableColumn, lines_needed
 from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.views.analyze import document
+from xfcost.views.analyze import document, operations_table
 
 D, N = 8, 5
 
@@ -70,7 +71,7 @@ class TestTitles:
         found = titles(other, *inputs)
         assert {*found} > {"q_proj", "k_proj", "v_proj", "in_proj bias"}
         start = found.index("attention scores")
-        assert found[start : start + 3] == ["attention scores", "softmax", "attention × values"]
+        assert found[start : start + 3] == ["attention scores", "softmax", "weighted sum"]
 
     def test_operations_of_one_title_have_numbers(self):
         assert titles(Module(lambda self, x: x.cos().sin().cos() + x.sin())) == ["cos", "sin", "cos 2", "sin 2", "add"]
@@ -83,6 +84,22 @@ class TestTitles:
         own = {"weight": parts["w"], "bias": nn.Parameter(torch.ones(D))}
         bare = Module(lambda self, x: (x @ self.weight).relu() + self.bias, **own)
         assert titles(bare) == ["matrix multiply", "ReLU", "bias"]
+
+    def test_scores_have_no_name_of_their_bias(self):
+        """A learned bias, added in the kernel, is no matrix of it, and its module is not the kernel's."""
+
+        def run(self, x):
+            return F.scaled_dot_product_attention(x, x, x, attn_mask=self.table.weight)
+
+        ledger = module_ledger(Module(run, table=nn.Embedding(N, N)), (torch.ones(2, N, D),))
+        assert [(row.title, row.params) for row in ledger.rows] == [("fused attention", 0), ("parameters", N * N)]
+        own = Module(lambda self, x: run(self, x) * x, table=Module(None, weight=nn.Parameter(torch.ones(N, N))))
+        assert titles(own)[0] == "fused attention"
+
+    def test_a_map_whose_bias_is_added_apart_has_its_name(self):
+        """As of tensors that do not lie in order."""
+        model = Module(lambda self, x: self.part(x), part=Module(lambda self, x: self.f(x.mT), f=nn.Linear(N, D)))
+        assert titles(model) == ["f", "f bias"]
 
     def test_a_tied_head_has_its_own_name(self):
         class Tied(nn.Module):
@@ -126,3 +143,35 @@ def test_the_parts_with_most_macs_are_named_as_in_the_code(monkeypatch):
     (line,) = [line for line in text.splitlines() if "most MACs" in line]
     assert "mlp.0 + mlp.2" in line
     assert "attn.in_proj + out_proj" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("norm", 1),
+        ("attn fused", 1),
+        ("attn fused x", 2),
+        ("attn matrix multiply", 3),
+        ("blocks.attention", 2),
+        ("blocks.attention sum", 3),
+        ("abcdefghijklmnop", 2),
+    ],
+)
+def test_the_lines_that_a_folded_name_takes(text, lines):
+    """Those that the table draws."""
+    assert lines_needed(text, 10) == lines
+    table = DataTable([TableColumn("name", fold=10, width=10)], [[text]])
+    drawn = Document(parts=lambda: iter([table]), records=list, json=str).text("table").splitlines()
+    assert len([line for line in drawn if line.strip()]) == 1 + lines
+
+
+@pytest.mark.parametrize(("names", "width"), [(["norm"], 24), (["relative_position_bias", "table"], 28)])
+def test_no_name_takes_three_lines(names, width):
+    """The column is as wide as that needs; at 80 columns others are left out."""
+    module = nn.Linear(D, D)
+    for name in ["encoder", "layers", "0", "attention", *names][::-1]:
+        module = Module(lambda self, x, name=name: getattr(self, name)(x), **{name: module})
+    ledger = module_ledger(module, (torch.ones(2, N, D),))
+    column = operations_table(ledger).columns[0]
+    assert column.width == width
+    assert max(lines_needed(row.title, column.width) for row in ledger.rows) <= 2

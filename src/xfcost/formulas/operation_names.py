@@ -18,7 +18,7 @@ from xfcost.ledger.module_rows import PARAMETERS, ModuleRow, labelled
 from xfcost.ledger.operation import Operation
 
 _SCORES: Final = "attention scores"
-_VALUES: Final = "attention × values"
+_VALUES: Final = "weighted sum"
 _BIAS: Final = "bias"
 _RESIDUAL: Final = "residual add"
 _SOFTMAX: Final = "softmax"
@@ -97,14 +97,17 @@ def named_rows(rows: Sequence[ModuleRow], name: str) -> tuple[Operation, ...]:
 def named(rows: Sequence[Operation], tensors: Mapping[str, Sequence[str]] = {}) -> tuple[Operation, ...]:
     """The rows of a module with titles that tell them apart in their block, and with what they do in words as symbols.
 
-    A module that runs one operation with parameters, and has no others inside, gives its name (`mlp.0`). Of several, a
-    product has the name of its matrix (`attn.in_proj`); others have their words, and the tensor that they take.
+    A module that runs one operation with parameters, its bias left out, and has no others inside, gives its name
+    (`mlp.0`). Of several, a product has the name of its matrix (`attn.in_proj`); others have their words, and the
+    tensor that they take.
 
     Args:
         rows: as a ledger has them, with their paths, modules and blocks.
         tensors: path of a row -> the names, in its module, of the parameters that it takes; of others empty texts.
     """
-    shown = [row for row in rows if row.ran is not None and not row.only_moves]
+    own = {row.path: [name for name in dict.fromkeys(tensors.get(row.path, ())) if name] for row in rows}
+    biases = {row.path for row in rows if not row.macs and _only_name(own[row.path]).endswith(_BIAS)}
+    shown = [row for row in rows if row.ran is not None and not row.only_moves and row.path not in biases]
     alone = {name for name, times in Counter(row.component for row in shown).items() if times == 1}
     parents = {row.component.rpartition(".")[0] for row in rows}
     weights: Operation | None = None
@@ -116,12 +119,18 @@ def named(rows: Sequence[Operation], tensors: Mapping[str, Sequence[str]] = {}) 
         elif words == _VALUES:
             weights = None
         is_module = row.component in alone and row.component not in parents and not row.only_moves
-        if is_module and (row.params or row.shared) and inside_block(row):
+        if row.path in biases:
+            title, words = _of_bias(row, own[row.path][0]), _BIAS
+        elif is_module and (row.params or row.shared) and inside_block(row):
             title = inside_block(row)
         else:
-            title = _title(row, words, tensors.get(row.path, ()))
-        found.append(msgspec.structs.replace(row, title=title, symbol=_BIAS if title.endswith(f" {_BIAS}") else words))
+            title = _title(row, words, own[row.path])
+        found.append(msgspec.structs.replace(row, title=title, symbol=words))
     return tuple(_told_apart(found))
+
+
+def _only_name(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ""
 
 
 def _words(row: Operation, weights: Operation | None) -> str:
@@ -163,19 +172,23 @@ def own_name(row: Operation) -> str:
     return row.title.removeprefix(inside_block(row)).lstrip(". ") or row.symbol or row.title
 
 
-def _title(row: Operation, words: str, tensors: Sequence[str]) -> str:
-    """`attn.in_proj` of a product with `in_proj_weight`, `attn.in_proj bias`, `attn softmax`, `add pos_embed`."""
-    module, own = inside_block(row), [name for name in dict.fromkeys(tensors) if name]
-    matrices = [name for name in own if not name.endswith("bias")]
-    if row.macs and len(matrices) == 1:
-        stem = re.sub(r"[._]?weight$", "", matrices[0])
-        return ".".join(filter(None, (module, stem))) if stem else f"{module} {words}".strip()
-    if row.macs or row.role is not None or len(own) != 1:
-        return f"{module} {words}".strip()
-    stem = re.sub(r"[._]?(weight|bias)$", "", own[0])
-    if matrices:
-        return " ".join(filter(None, (module, words, stem)))
-    return f"{'.'.join(filter(None, (module, stem)))} {_BIAS}".strip()
+def _title(row: Operation, words: str, own: Sequence[str]) -> str:
+    """`attn.in_proj` of a product with `in_proj_weight`, `attn softmax`, `add pos_embed`; `own` are its parameters."""
+    module = inside_block(row)
+    matrices = [name for name in own if not name.endswith(_BIAS)]
+    is_product = bool(row.macs) and not row.fused and not row.attention_entries
+    stem = re.sub(r"[._]?weight$", "", _only_name(matrices))
+    if stem and is_product:
+        return ".".join(filter(None, (module, stem)))
+    if stem and not row.macs and row.role is None and len(own) == 1:
+        return " ".join(filter(None, (module, words, stem.rpartition(".")[2])))
+    return f"{module} {words}".strip()
+
+
+def _of_bias(row: Operation, name: str) -> str:
+    """`attn.in_proj bias` of `in_proj_bias`."""
+    stem = re.sub(rf"[._]?{_BIAS}$", "", name)
+    return f"{'.'.join(filter(None, (inside_block(row), stem)))} {_BIAS}".strip()
 
 
 def _told_apart(rows: Sequence[Operation]) -> Iterator[Operation]:

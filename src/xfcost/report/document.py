@@ -391,9 +391,21 @@ def _wrapped(console: Console, text: str, width: int, fold: bool) -> list[str]:
     return lines
 
 
+def lines_needed(text: str, width: int) -> int:
+    """How many lines a folded cell of this width takes."""
+    lines, room = 1, width + 1
+    for word in text.split():
+        for place, piece in enumerate(_broken(word, width)):
+            if place or len(piece) >= room:
+                lines, room = lines + 1, width + 1
+            room -= len(piece) + 1
+    return lines
+
+
 def _broken(word: str, width: int) -> Iterator[str]:
     while len(word) > width:
-        cut = max(word.rfind(mark, 0, width) for mark in "-._") + 1 or width
+        marks = [word.rfind(mark, 0, width) + 1 for mark in ".-_"]  # the first of them behind the middle
+        cut = next((place for place in marks if place > width // 2), max(marks)) or width
         yield word[:cut]
         word = word[cut:]
     yield word

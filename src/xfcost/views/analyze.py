@@ -37,6 +37,7 @@ from xfcost.report.document import (
     TableColumn,
     TextLines,
     line,
+    lines_needed,
     notes,
     numbers,
 )
@@ -262,8 +263,11 @@ def _agreement(row: Operation, totals: Totals) -> str:
     return "≠" if row.path in totals.differing else "="
 
 
+# Of the column of names, and the lines that a name takes at most in one of them.
+_NAME_WIDTHS: Final = (24, 28, 32, 40)
+_NAME_LINES: Final = 2
 COLUMNS: Final = (
-    OperationColumn("operation", 24, 9, lambda row, totals: row.title, right=False),
+    OperationColumn("operation", _NAME_WIDTHS[0], 9, lambda row, totals: row.title, right=False),
     OperationColumn(
         "mixing", 9, 9, lambda row, totals: units.DASH if row.mixing == "unknown" else row.mixing, right=False
     ),
@@ -312,10 +316,19 @@ def operations_table(ledger: Ledger, *, verbose: bool = False) -> DataTable:
         sections[len(cells)] = "beside the operations"
         cells += [[_beside(column.title, *one, totals) for column in columns] for one in beside.items()]
         styles += [""] * len(beside)
+    widths = {one.title: one.width for one in columns} | {"operation": _name_width(ledger)}
     typed = [
-        TableColumn(one.title, one.right, 0 if one.right else one.width, one.rank, width=one.width) for one in columns
+        TableColumn(one.title, one.right, 0 if one.right else wide, one.rank, width=wide)
+        for one, wide in ((one, widths[one.title]) for one in columns)
     ]
     return DataTable(typed, cells, styles, sections=sections, gap=1, hidden=False)
+
+
+def _name_width(ledger: Ledger) -> int:
+    """The least width at which no name of a module's row takes more than two lines, if one is; a spec's are short."""
+    titles = {row.title for row in ledger.rows if row.ran is not None and not row.only_moves}
+    fitting = (wide for wide in _NAME_WIDTHS if all(lines_needed(title, wide) <= _NAME_LINES for title in titles))
+    return next(fitting, _NAME_WIDTHS[-1])
 
 
 def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> str:

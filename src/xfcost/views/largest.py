@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from os.path import commonprefix
 from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.formulas.operation_names import own_name
@@ -107,9 +108,8 @@ def _part_of(row: Operation, whole: str) -> tuple[tuple[str, ...], str]:
 def _label(names: list[str]) -> str:
     """`mlp.gate_proj + up_proj + down_proj`: what all names begin with is written once, but before numbers."""
     first, *others = names
-    parent = first.rpartition(" " if " " in first else ".")
-    start = parent[0] + parent[1]
-    if all(name.startswith(start) and not name.removeprefix(start).isdecimal() for name in others):
+    start = re.sub(r"[^ .]*$", "", commonprefix(names))  # noqa: RUF071 - by character, up to a blank or a dot
+    if not any(name.removeprefix(start).isdecimal() for name in others):
         others = [name.removeprefix(start) for name in others]
     more = len(names) - _MOST_NAMES
     return " + ".join([first, *others][:_MOST_NAMES] + [f"{more} more"] * (more > 0))

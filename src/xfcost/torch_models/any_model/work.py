@@ -559,7 +559,9 @@ def _homes(works: Sequence[Work]) -> tuple[dict[str, Work], dict[int, str]]:
         modules = {weight.rpartition(".")[0] for weight in work.weights}
         owner = modules.pop() if len(modules) == 1 else ""
         inside = owner.startswith(f"{work.path}.") if work.path else bool(owner)
-        if work.costs["macs"] and inside and not any(weight in home for weight in work.weights):
+        # scores may have a learned bias, and are no product with it
+        is_product = work.costs["macs"] and not work.entries
+        if is_product and inside and not any(weight in home for weight in work.weights):
             owners[id(work)] = owner
             home.update(dict.fromkeys(work.weights, work))
     return home, owners
