@@ -151,7 +151,7 @@ def test_the_notebook_is_what_its_script_gives_today(script):
 
 @every_script
 def test_outputs_are_small_and_the_same_everywhere(script):
-    """No seconds, no path of a machine; 20 lines of print in a cell at most, one result with its chart, or a picture."""
+    """No seconds, no path of a machine; 20 lines of print in a cell at most, a result with its chart, or a picture."""
     made = stored(script)
     outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
     shown = [(kind, "".join(text)) for cell in outputs for one in cell for kind, text in one.get("data", {}).items()]
