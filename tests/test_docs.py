@@ -73,6 +73,27 @@ def test_the_readme_s_questions_are_answered_in_a_clone(tmp_path):
     assert failed == {}
 
 
+@pytest.mark.rest
+def test_the_recipes_run_one_after_the_other(tmp_path):
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    lines = [
+        line.split("  #")[0] for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
+    ]
+    commands = [line.removeprefix("xfcost ") for line in lines if line.startswith("xfcost ") and "model.py" not in line]
+    assert len(commands) > 10
+    if "--lora " not in stdout_of("analyze", "--help", "all"):
+        commands = [command for command in commands if "--lora" not in command]
+    git(tmp_path, "init", "-q", "-b", "main")
+    failed = {}
+    for command in commands:
+        done = xf(*shlex.split(command), cwd=tmp_path)
+        failed |= {command: done.stderr} if done.returncode else {}
+        if command.startswith("new "):
+            git(tmp_path, "add", ".")
+            git(tmp_path, "commit", "-q", "-m", "the spec")
+    assert failed == {}
+
+
 # What the tutorial and the check-list of mechanisms name, the code defines ────────────────────────────────────────────
 
 
@@ -151,7 +172,7 @@ def test_the_notebook_is_what_its_script_gives_today(script):
 
 @every_script
 def test_outputs_are_small_and_the_same_everywhere(script):
-    """No seconds, no path of a machine; at most 20 printed lines in a cell, a result with its chart, or a picture."""
+    """No seconds, no path of a machine; 20 lines of print in a cell at most, a result with its chart, or a picture."""
     made = stored(script)
     outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
     shown = [(kind, "".join(text)) for cell in outputs for one in cell for kind, text in one.get("data", {}).items()]

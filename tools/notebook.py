@@ -120,6 +120,7 @@ def _data(value: Any) -> dict[str, Any]:
 def _compact(svg: str) -> str:
     """A picture of matplotlib in a third fewer letters: one line, no metadata, five digits, short names of glyphs."""
     svg = re.sub(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"@media \(prefers-color-scheme: dark\) \{.*?\}\}", "", svg)  # in a page it would turn every icon dark
     svg = re.sub(r"\s*\n\s*", " ", svg.strip()).replace("> <", "><").replace("DejaVuSans-", "d")
     svg = re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number[0]):.5g}", svg)
     return re.sub(r'transform="translate\((-?[\d.]+) 0\)"/>', r'x="\1"/>', svg)

@@ -220,9 +220,21 @@ def _type(member: Any) -> str:
 
 def _meaning(option: Option) -> str:
     """The text of `--help`, with options as Python writes them, and what only Python has."""
+    return f"{_pythonic(option.help)} {option.python}".strip()
+
+
+def _pythonic(text: str) -> str:
+    """The text with `--new-tokens` as `new_tokens`, in code that is nothing else and outside of code."""
     flags = {declared.flag_of(name).split("/")[0]: name for name in declared.EVERY}
-    text = re.sub(r"--[a-z][a-z-]*", lambda flag: f"`{flags.get(flag[0], flag[0])}`", option.help)
-    return f"{text} {option.python}".strip()
+    flags |= {
+        f"--{name}": name for function in _all_functions() for name in inspect.signature(_own(function)).parameters
+    }
+    words = text.split("`")
+    words[1::2] = (f"`{flags.get(code, code)}`" for code in words[1::2])
+    words[::2] = (
+        re.sub(r"--[a-z][a-z-]*", lambda flag: f"`{flags.get(flag[0], flag[0])}`", plain) for plain in words[::2]
+    )
+    return "".join(words)
 
 
 # Results ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,7 +276,10 @@ def _result(found: type) -> str:
         if type_ is None:
             methods.append({"method": f"`{name}`", "what it returns": _cell(text)})
         else:
-            attributes.append({"attribute": f"`{name}`", "type": f"`{_cell(type_)}`", "meaning": _cell(text)})
+            words = type_.replace(" | ", " or ")  # a bar ends a cell, and in code no backslash hides it
+            attributes.append(
+                {"attribute": f"`{name}`", "type": f"`{_cell(words)}`", "meaning": _cell(_pythonic(text))}
+            )
     tables = [_table(rows) for rows in (attributes, methods) if rows]
     return "\n\n".join([f"### `{found.__name__}`", _text(inspect.getdoc(found) or ""), *tables])
 

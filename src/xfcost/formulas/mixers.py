@@ -210,7 +210,7 @@ def padding_of_chunks(tokens: Number, chunks: Number, size: Number) -> Iterator[
 def state_note(numbers: Number, steps: Number = 1, among: str = "") -> str:
     """The note on a state of so many numbers, and on steps of which each waits for the one before."""
     waiting = f"{steps:,} sequential steps; " if steps != 1 else ""
-    return f"{waiting}token by token, what was read is carried in a state of {numbers:,} numbers{among}, whatever N is"
+    return f"{waiting}run token by token, a step reads and writes a state of {numbers:,} numbers{among}, whatever N is"
 
 
 # Facts of rows that many mechanisms state ─────────────────────────────────────────────────────────────────────────────

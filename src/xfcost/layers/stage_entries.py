@@ -267,4 +267,4 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         return t.norm("norm", y, kind) if where == "post" else y
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield f"{place.grid.total} tokens are pooled into {self.count}: no cost after it grows with N"
+        yield f"{place.grid.total} tokens are pooled into {self.count}: costs after this do not grow with N"

@@ -281,16 +281,16 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         if self.form == "separate":
             steps, *others = place.grid.sides
             yield (
-                f"the position tables hold {steps} time steps and {sides_text(others)} places, bound to the "
-                "resolution; tables for another one can be interpolated from them, once, on the weights"
+                f"the position tables hold {steps} time steps and {sides_text(others)} places: another resolution "
+                "needs other tables, which can be interpolated from these"
             )
         if self.form != "learned" or self.length is not None:
             return
         rows = f"the position table has one row per token ({place.grid.total})"
         if place.vocabulary is None and len(place.grid.sides) == 2:  # noqa: PLR2004 - height and width
             yield (
-                f"{rows}, bound to the resolution: another N needs new weights, or these interpolated on the grid, "
-                "once (Dosovitskiy et al. 2021, §3.2)"
+                f"{rows}: another resolution needs new rows, or rows interpolated from these (Dosovitskiy et al. "
+                "2021, §3.2)"
             )
         else:
             yield f"{rows}: another N needs new weights"

@@ -76,7 +76,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     prediction: Prediction | None = None
     """The seconds predicted from a calibration, with `--predict`."""
     activations: int | None = None
-    """Bytes of the most activations that are alive at once in its pass; None where nobody asks, or knows."""
+    """Bytes of the most activations that are alive at once in its pass; None if not requested, or not known."""
     on: OnDevices | None = None
     """The run on given devices, with `--on`."""
     choices: tuple[DeviceChoice, ...] = ()
@@ -88,7 +88,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def ran(self) -> ModuleRun:
-        """The run that was counted; of a spec none, with nothing left uncounted."""
+        """The run that was counted; for a spec an empty one, with nothing left uncounted."""
         return self.module or NOTHING_RAN
 
     @property
@@ -99,7 +99,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def has_kinds(self) -> bool:
-        """Are mixing kinds known? Those of a torch module have to be looked for."""
+        """Are mixing kinds known? Those of a torch module are found only by running it."""
         return any(row.mixing != "unknown" for row in self.rows)
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
@@ -185,7 +185,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def no_time(self) -> str | None:
-        """Why it takes no time on the devices of `--on`, where it does not fit; None where it may, or without them."""
+        """Why there is no time for the devices of `--on`: the run does not fit. None if it fits, or without devices."""
         plan = None if self.training is None else self.training.plan
         found = self.on or plan
         return None if found is None else found.no_time

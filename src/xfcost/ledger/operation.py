@@ -57,7 +57,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     content_dependent: bool = False
     """Are the mixing weights computed from the input (attention), and not learned and fixed?"""
     reads: str | None = None
-    """Tokens read per token, in letters; None of a per-token operation."""
+    """Tokens read per token, in letters; None for a per-token operation."""
     reads_tokens: int | None = None
     """The same as a number."""
     order: str | None = None

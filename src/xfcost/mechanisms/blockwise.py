@@ -131,12 +131,12 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
             tokens = f"{blocks.sides[1]} tokens" if is_sequence else f"grid {sides_text(blocks.sides)}"
             block = str(blocks.queries) if is_sequence else sides_text(blocks.block)
             yield PaddingNote(
-                f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+                f"{tokens} padded to whole blocks of {block}: {more} padding tokens are attended over, and counted"
             )
         if is_sequence and blocks.groups == 1:
             yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
         if not (any(blocks.before) or any(blocks.after)):
-            yield "blocks without a memory never learn of each other, however many layers are stacked"
+            yield "blocks without a memory never exchange information, however many layers are stacked"
 
 
 def cut_blocks(t: Functions, x: Tensor, *, blocks: Blocks, around: bool) -> Tensor:

@@ -225,7 +225,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
 
     def notes(self, place: Place) -> Iterator[str]:
         numbers = len(self.states) * self.directions * self.units(place)
-        among = ", beside which every step reads the encoder's tokens" if self.attend else ""
+        among = ", and reads the encoder's tokens" if self.attend else ""
         yield state_note(numbers, place.grid.total, among)
 
 

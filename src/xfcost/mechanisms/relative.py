@@ -115,7 +115,7 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
         if self.past:
             yield (
                 f"costs are of one segment: its {place.grid.total} tokens attend over themselves and {self.past} "
-                "positions of the memory, which a long text has filled"
+                "positions of the memory, full as in a long text"
             )
         if not self.causal:
             n, distances = place.grid.total, self.encodings(place)
@@ -181,8 +181,8 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         n, c = place.grid.total, self.compression
         yield (
             f"costs are of one segment: its {n} tokens attend over themselves, {self.memory} positions of the memory "
-            f"and {self.compressed_memory} of the compressed memory, which a long text has filled; training's "
-            "reconstruction loss is not counted"
+            f"and {self.compressed_memory} of the compressed memory, both full as in a long text; the "
+            "reconstruction loss of training is not counted"
         )
         if n < c:
             yield f"a segment of {n} evicts fewer positions than the {c} that make a compressed one: nothing is kept"

@@ -22,6 +22,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.mixers import ApproximatelyCausalMixer
 from xfcost.ledger.operation import Mixing
+from xfcost.ledger.units import number_of
 from xfcost.mechanisms.window import normalized
 from xfcost.program.attention import attend, compared_mask, fixed_mask, join_heads, split_heads
 from xfcost.program.functions import joined
@@ -229,8 +230,8 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         yield from super().notes(place)
         n, (count, window, *_) = place.grid.total, self.sizes(place.grid)
         yield (
-            f"{count} cluster(s) take the {window} queries and keys nearest to each: a token may be in several, or in "
-            "none (its routed heads then read nothing)"
+            f"each of {number_of(count, 'cluster')} takes its nearest {window} queries and keys: a token may be in "
+            "several clusters, or in none (its routed heads then read nothing)"
         )
         if window == n:
             yield f"a cluster holds all {n} tokens: attention is full"

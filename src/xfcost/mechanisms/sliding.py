@@ -524,13 +524,13 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
 
     def notes(self, place: Place) -> Iterator[str]:
         n, p = place.grid.tokens, self.padded(place.grid)
-        yield "ETC's relative position labels are left out"
+        yield "ETC's relative position labels are not counted"
         if not place.grid.special:
             yield "no global tokens, only a band; {kind: memory_tokens} in `embed` adds them"
         if p != n:
             yield PaddingNote(
-                f"the queries of {n} tokens are padded to {p} for blocks of {self.block}: {p - n} more are attended "
-                "for, and counted"
+                f"{n} queries are padded to {p} for blocks of {self.block}: {p - n} padding queries are computed, "
+                "and counted"
             )
         if place.fused:
             yield "global-local attention runs in blocks, eager: it has no fused form"

@@ -201,7 +201,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         if self.buckets is None:
             yield (
                 f"2N/{chunk} = {2 * columns} buckets: hashing multiplies every token by {columns} columns per round "
-                "and head, which is quadratic in N; the published O(N·log N) is the sort's. "
+                "and head, which is quadratic in N; the published O(N·log N) is the cost of sorting. "
                 "A fixed or factorised `buckets` is linear"
             )
 

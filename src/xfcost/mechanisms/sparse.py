@@ -321,7 +321,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if blocks.padded != n:
             yield PaddingNote(
                 f"{n} tokens padded to whole blocks of {self.stride}: "
-                f"{blocks.padded - n} positions more are attended over, and counted"
+                f"{blocks.padded - n} padding tokens are attended over, and counted"
             )
         if self.integration != "local":
             more = (

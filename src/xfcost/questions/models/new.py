@@ -24,8 +24,8 @@ def run(
 ) -> None:
     """Write a commented spec to start from.
 
-    It is the preset under the name of the file: change what differs. Keys that the preset leaves to their defaults are
-    comments.
+    The spec is a copy of a preset, under the name of the file; change what differs. Keys that the preset leaves at
+    their defaults are in comments.
 
     Example: xfcost new mine.yaml --like gpt2
     """
