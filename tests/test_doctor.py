@@ -86,8 +86,8 @@ def test_a_report_has_one_note_of_a_release_that_was_not_tested(monkeypatch):
 
 
 def test_the_package_requires_what_was_tested_and_ci_installs_the_newest_of_it():
-    required = dict(re.findall(r'"([a-z0-9]+)>=([^";]+)', (ROOT / "pyproject.toml").read_text()))
-    pins = re.findall(r"\n([A-Za-z0-9]+)==([^;\n]+)(?=\n|; python_version >)", (ROOT / "constraints.txt").read_text())
+    required = dict(re.findall(r'"([a-z0-9_]+)>=([^";]+)', (ROOT / "pyproject.toml").read_text()))
+    pins = re.findall(r"\n([A-Za-z0-9_]+)==([^;\n]+)(?=\n|; python_version >)", (ROOT / "constraints.txt").read_text())
     installed = {name.lower(): release for name, release in pins}
     for name, (oldest, newest) in TESTED.items():
         assert Version(required[name]) == Version(oldest), name
