@@ -727,6 +727,21 @@ def test_a_report_says_what_is_on_the_disk(tmp_path):
     assert "3.906 KiB belong to no operation: vision tower" in line
 
 
+def test_checkpoints_of_one_model_differ_as_stored(tmp_path):
+    shapes = llama_shapes(plain)
+    scaled = {name: ("F8_E4M3" if len(shape) == 2 else kind, shape) for name, (kind, shape) in shapes.items()}
+    folders = [folder_of(tmp_path / name, each) for name, each in (("bf16", shapes), ("fp8", scaled))]
+    found = xfcost.diff(*map(str, folders), N=16)
+    matrices = sum(prod(shape) for _, shape in shapes.values() if len(shape) == 2)
+    assert not found.operations
+    assert found.stored == {
+        "all": (nbytes(shapes), nbytes(shapes) - matrices),
+        "BF16": (nbytes(shapes), nbytes(shapes) - 2 * matrices),
+        "F8_E4M3": (0, matrices),
+    }
+    assert xfcost.diff(str(folders[0]), str(folders[0]), N=16).stored == {}
+
+
 def test_names_of_modules_are_those_of_transformers():
     assert module_key("model.language_model.layers.3.self_attn.q_proj") == ("", 3, "self_attn.q_proj")
     assert module_key("transformer.h.11.attn.c_attn") == ("", 11, "self_attn.c_attn")
