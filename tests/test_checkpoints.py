@@ -751,6 +751,21 @@ def test_a_report_says_what_is_on_the_disk(tmp_path):
     assert "3.906 KiB belong to no operation: vision tower" in line
 
 
+def test_checkpoints_of_one_model_differ_as_stored(tmp_path):
+    shapes = llama_shapes(plain)
+    scaled = {name: ("F8_E4M3" if len(shape) == 2 else kind, shape) for name, (kind, shape) in shapes.items()}
+    folders = [folder_of(tmp_path / name, each) for name, each in (("bf16", shapes), ("fp8", scaled))]
+    found = xfcost.diff(*map(str, folders), N=16)
+    matrices = sum(prod(shape) for _, shape in shapes.values() if len(shape) == 2)
+    assert not found.operations
+    assert found.stored == {
+        "all": (nbytes(shapes), nbytes(shapes) - matrices),
+        "BF16": (nbytes(shapes), nbytes(shapes) - 2 * matrices),
+        "F8_E4M3": (0, matrices),
+    }
+    assert xfcost.diff(str(folders[0]), str(folders[0]), N=16).stored == {}
+
+
 def test_names_of_modules_are_those_of_transformers():
     assert module_key("model.language_model.layers.3.self_attn.q_proj") == ("", 3, "self_attn.q_proj")
     assert module_key("transformer.h.11.attn.c_attn") == ("", 11, "self_attn.c_attn")
@@ -766,6 +781,65 @@ def test_fields_of_a_gguf_that_differ_from_layer_to_layer_are_refused(tmp_path):
     assert gguf_config(str(file))["intermediate_size"] == 64
     own = metadata_of("LLAMA", feed_forward_length=[64, 32])
     assert "feed_forward_length" in refused(files.write_gguf(tmp_path / "other.gguf", "LLAMA", own, shapes))
+
+
+# Names that a class has now -> those of published checkpoints.
+_NORMED = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+_SPEECH = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 32,
+    "conv_dim": [16] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
+}  # fmt: skip
+# Type of model -> its class, fields, renamed tensors, and bytes that its forward does not read.
+READ_ELSEWHERE = {
+    "jamba": (
+        "JambaForCausalLM",
+        {
+            "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "vocab_size": 128, "attn_layer_period": 2, "attn_layer_offset": 1,
+            "num_experts": 4, "mamba_d_state": 8, "mamba_dt_rank": 8,
+        },
+        {}, 0,
+    ),
+    # attention of the tower's head reads the parameters of its output projection itself
+    "gemma3": (
+        "Gemma3ForConditionalGeneration",
+        {
+            "text_config": {
+                "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+                "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 128,
+            },
+            "vision_config": {
+                "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+                "image_size": 56,
+            },
+            "image_token_index": 5, "boi_token_index": 6, "eoi_token_index": 7, "mm_tokens_per_image": 4,
+        },
+        {"model.language_model.": "language_model.model."}, 0,
+    ),
+    # the embedding of masked frames, 64 numbers, is for training
+    "wav2vec2": ("Wav2Vec2ForCTC", _SPEECH, {}, 2 * 64),
+    "wav2vec2 as published": ("Wav2Vec2ForCTC", _SPEECH, _NORMED, 2 * 64),
+}  # fmt: skip
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", READ_ELSEWHERE)
+def test_what_operations_of_other_modules_read_is_read(name, tmp_path):
+    kind, fields, renamed, unread = READ_ELSEWHERE[name]
+    config = transformers.AutoConfig.for_model(name.partition(" ")[0], **fields)
+    with torch.device("meta"):
+        model = getattr(transformers, kind)(config)
+    shapes = {}
+    for own, parameter in model.named_parameters():
+        stored = own
+        for before, after in renamed.items():
+            stored = stored.replace(before, after)
+        shapes[stored] = tuple(parameter.shape)
+    folder = files.write_folder(tmp_path / "stored", config.to_dict() | {"architectures": [kind]}, shapes)
+    words = [] if fields is _SPEECH else ["--N", 16]
+    found = json.loads(stdout_of("analyze", folder, *words, "--no-trace", "--no-mixing", "--format", "json"))
+    held = 2 * sum(map(prod, shapes.values()))
+    assert (found["checkpoint"]["bytes"], found["checkpoint"]["operations_bytes"]) == (held, held - unread)
 
 
 @pytest.mark.rest

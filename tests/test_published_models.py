@@ -477,3 +477,13 @@ def test_what_published_kernels_read_of_a_sparse_cache_is_noted():
     # every device of a group computes and caches the latents and the indexer's keys whole
     shared = analyze("deepseek-v3.2", mode="decode", N=32_000, batch=3, on="h200-sxmx16", tensor_parallel=16)
     assert shared.on.memory.cache == long.cache.bytes
+
+
+@pytest.mark.rest
+def test_a_training_step_on_devices_has_the_mixing_kinds_of_stored_counts():
+    run = {"mode": "train", "N": 16, "on": "h100-sxmx4", "zero": 3, "checkpoint": "full", "trace": False}
+    ledger = analyze("gemma-3-270m", **run)
+    assert ledger.has_kinds
+    step, memory = ledger.training.step, ledger.training.plan.memory
+    assert 0 < step.recomputed_macs < step.forward_macs
+    assert (memory.activations, memory.recomputed) == (step.kept_bytes, step.recomputed_bytes)

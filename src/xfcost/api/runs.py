@@ -51,12 +51,12 @@ _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _ADAPTERS: Final = ("lora", "lora_on")
-_OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "flops", "sustained", "devices", *MESH_FIELDS)
+OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "flops", "sustained", "devices", *MESH_FIELDS)
 _IN_PROMPTS: Final = " and ".join(f"--mode {name}" for name in PROMPTED)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
     "N", "size", "mode", "new_tokens", "cached_prefix", "on", "mbu", "weights", "cache", "expert_parallel",
-    *_ADAPTERS, *_RESERVED, *_HOSTED, *_OF_TRAINING,
+    *_ADAPTERS, *_RESERVED, *_HOSTED, *OF_TRAINING,
 )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(
             ("mfu",),
             "--mfu: only for --mode train or --on; add one of them, or leave --mfu out",
-            lambda given: _is_train(given) or _named(given, _OF_TRAINING) != ["mfu"],
+            lambda given: _is_train(given) or _named(given, OF_TRAINING) != ["mfu"],
         ),
         Refusal(
             ("expert_parallel",),
@@ -152,7 +152,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             _is_no_train,
         ),
         Refusal(
-            tuple(name for name in _OF_TRAINING if name not in _SHARED),
+            tuple(name for name in OF_TRAINING if name not in _SHARED),
             "{all}: only for --mode train; add it, or leave {all} out",
             _is_train,
         ),

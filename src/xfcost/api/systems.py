@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from xfcost.api.options import Progress, read_option
-from xfcost.api.runs import make_run, read_lora, refuse, run_options
+from xfcost.api.runs import OF_TRAINING, make_run, read_lora, refuse, run_options
 from xfcost.comparing.sweep import PIXELS, SizeAxis
 from xfcost.counting.devices import read_several
 from xfcost.counting.system import AccountOptions, System
@@ -358,7 +358,8 @@ def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> 
         return None
     for attention in (run.attention,) if run.attention else ("fused", "eager"):  # the best of its class, by default
         alike = {"mode": "forward", "dtype": run.dtype, "attention": attention, "device": None, "trace": None}
-        if (found := recorded_model(target, {**given, **alike})) is not None:
+        of_forward = {name: value for name, value in given.items() if name not in (*OF_TRAINING, "on")}
+        if (found := recorded_model(target, of_forward | alike)) is not None:
             return found.forward
     return None
 

@@ -405,6 +405,18 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         """The changes without those rows that cost the same."""
         return [change for change in self.changes if change.kind != "same"]
 
+    @property
+    def stored(self) -> dict[str, tuple[int, int]]:
+        """Bytes of two checkpoints before and after, where they differ: `all`, by type, and `of no operation`."""
+        if self.before.checkpoint is None or self.after.checkpoint is None:
+            return {}
+        both = (self.before.checkpoint, self.after.checkpoint)
+        found = {"all": (both[0].bytes, both[1].bytes)}
+        for kind in dict.fromkeys((*both[0].dtypes, *both[1].dtypes)):
+            found[kind] = (both[0].dtypes.get(kind, 0), both[1].dtypes.get(kind, 0))
+        found["of no operation"] = (sum(both[0].other_bytes.values()), sum(both[1].other_bytes.values()))
+        return {name: sizes for name, sizes in found.items() if sizes[0] != sizes[1]}
+
     def __repr__(self) -> str:
         totals = ", ".join(f"{one.quantity} {count(one.before)} -> {count(one.after)}" for one in self.totals[:3])
         changes = f"{number_of(len(self.operations), 'change')}, {self.same:,} the same"
@@ -484,6 +496,11 @@ def diff_object(diff: Diff) -> dict[str, Any]:
         },
         "operations": [change_object(change) for change in diff.changes],
         "same": diff.same,
+        **(
+            {"stored": {name: {"before": one, "after": two} for name, (one, two) in diff.stored.items()}}
+            if diff.stored
+            else {}
+        ),
         "seconds": _ratio_object(diff.seconds, diff.before.timing, diff.after.timing),
         "predicted_seconds": _ratio_object(diff.predicted_seconds, diff.before.prediction, diff.after.prediction),
         "notes": list(diff.notes),

@@ -114,6 +114,16 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryNeed
 
 
+class ReportCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The tensors of a checkpoint, as stored."""
+
+    bytes: Count
+    other_bytes: dict[str, Count]
+    """Why they belong to no operation -> those bytes."""
+    dtypes: dict[str, Count]
+    """Type -> the bytes of its tensors."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one system: the input, the run, the totals and the operations."""
 
@@ -139,6 +149,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     training: ReportTraining | None = None
     module: ModuleRun = NOTHING_RAN
     on: ReportOnDevices | None = None
+    checkpoint: ReportCheckpoint | None = None
     versions: dict[str, str] = {}
 
     def __repr__(self) -> str:

@@ -68,6 +68,8 @@ _HELPERS: Final = (
 _HELPER: Final = re.compile(rf"\.({'|'.join(map(re.escape, _HELPERS))}|weight\.quant_state\.\w+)$")
 # … and what is.
 _PARTS: Final = ("weight", "bias", "qweight", "weight_packed")
+# The length and the direction of a weight by `torch.nn.utils.weight_norm`, by their names in its parametrization.
+_NORMED: Final = {"weight_g": "original0", "weight_v": "original1"}
 _UNNAMED: Final = re.compile(r"(?P<module>.+\.(?:gate_up_proj|down_proj))(?P<part>_blocks|_scales|_bias)$")
 
 
@@ -120,6 +122,8 @@ def _reason(name: str, tensor: StoredTensor, predicted: int | None) -> OtherReas
 def _split(name: str) -> tuple[str, str]:
     """The module that a tensor is of, and what it is there."""
     module, dot, last = name.rpartition(".")
+    if last in _NORMED:
+        return f"{module}.parametrizations.weight.{_NORMED[last]}", "weight"
     if dot and last in _PARTS and not module.endswith(".e_score_correction"):
         return module, last
     if found := _HELPER.search(name):

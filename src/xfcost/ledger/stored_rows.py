@@ -131,7 +131,9 @@ class _Join:
     def __init__(self, rows: Sequence[Operation], stored: StoredWeights, fused: str | None) -> None:
         self.rows, self.stored = [row for row in rows if row.params and not row.adapter], stored
         self.scores = any(row.macs and (row.vocabulary or row.shared is not None) for row in rows)
-        self.shared = {row.shared for row in rows}
+        self.numbers = row_layers(rows)
+        # modules with a parameter that operations elsewhere read
+        self.shared = {row.shared.rpartition(".")[0] for row in rows if row.shared is not None}
         self.held: dict[str, int] = dict.fromkeys((row.path for row in self.rows), 0)
         self.others: dict[str, int] = defaultdict(int)
         self.unnamed: list[str] = []
@@ -175,7 +177,7 @@ class _Join:
         for row in self.rows:
             if row.ran is not None or not self.of_class or row.weights_read is None or row.weights_read.elements:
                 continue
-            if f"{row.component}.weight" in self.shared:  # other operations read it
+            if module_name(row, self.numbers[row.path][0]) in self.shared:
                 continue
             words = row.component.split(".")
             why = next((one.words for one in reasons if not one.parts.isdisjoint(words)), _UNREAD)

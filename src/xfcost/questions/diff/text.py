@@ -49,7 +49,10 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
     shown = lines if verbose else lines[:_MOST]
     before, after = _run_text(found.before), _run_text(found.after)
     run = [after] if before == after else [f"before: {before}", f"after:  {after}"]
-    same = [] if found.operations else [f"no difference: all {found.same} operations are the same"]
+    alike = f"all {found.same} operations are the same"
+    same = (
+        [] if found.operations else [f"{alike}; what is stored is not" if found.stored else f"no difference: {alike}"]
+    )
     yield TextLines(["", *run], head=title(found), strong=True)
     yield Gap()
     yield TextLines(same)
@@ -121,9 +124,16 @@ _TIMES: Final = 900
 
 
 def total_lines(diff: Diff) -> Iterator[tuple[str, str, str, str]]:
-    """By how much totals changed, from what to what, and where, if any operation changed; then the seconds."""
+    """By how much totals changed, from what to what, and where, if any operation changed.
+
+    Then the bytes of two checkpoints, all and by type, and the seconds.
+    """
     for total in diff.totals if diff.operations else ():
         yield _total_line(diff, total)
+    for name, (first, second) in diff.stored.items():
+        word = "bytes as stored" if name == "all" else f"  {name}"
+        change = change_text(second / first if first else None) if second else "gone"
+        yield word, change, f"{units.size(first)} → {units.size(second)}", ""
     timed = ((diff.seconds, diff.before.timing, diff.after.timing), "time", "noise")
     predicted = (
         (diff.predicted_seconds, diff.before.prediction, diff.after.prediction),

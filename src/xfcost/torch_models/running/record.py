@@ -184,10 +184,13 @@ class NodeOwners:
         """Of a node; None where no call has made it."""
         if node is None:
             return None
-        place = bisect_left(self._next, node + 1)
+        place = self._place(node)
         return self._owners[place][0] if place < len(self._owners) else None
 
     def before(self, node: int) -> Iterator[Any]:
         """The owners of the nodes before one, the last first."""
-        for owner, _ in reversed(self._owners[: bisect_left(self._next, node + 1)]):
+        for owner, _ in reversed(self._owners[: self._place(node)]):
             yield owner
+
+    def _place(self, node: int) -> int:
+        return bisect_left(self._next, node + 1)
