@@ -476,11 +476,21 @@ ALIASES: Final = {
 }
 
 
-def _own_argument(name: str, known: Collection[str]) -> str | None:
-    """The argument of Python that `seq_len` or `weights_dtype` is; None of what is none."""
+def _rename(options: dict[str, Any], name: str, known: Collection[str], function: str, *, named: bool) -> None:
+    """The argument that `seq_len` or `weights_dtype` is, instead of it; `named`: the model has a name.
+
+    Raises:
+        TypeError: it is none, or that argument is given too.
+    """
     words = name.replace("_", "-")
     flag = f"--{ALIASES.get(words, words)}"
-    return next((one for one in known if flag_of(one) == flag), None)
+    own = next((one for one in known if flag_of(one) == flag), None)
+    if own is None or own in options:
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    value = options.pop(name)
+    if own == "inputs" and isinstance(value, Sequence) and all(isinstance(one, int) for one in value):  # a shape
+        own, value = ("inputs", "x".join(map(str, value))) if named else ("example_inputs", value)
+    options[own] = value
 
 
 def flag_of(name: str) -> str:
@@ -518,10 +528,6 @@ def _are_texts(given: Any) -> bool:
     if given is None or isinstance(given, str | Iterator):
         return True
     return isinstance(given, Collection) and all(isinstance(one, str) for one in given)
-
-
-def _are_numbers(given: Any) -> bool:
-    return isinstance(given, Sequence) and all(isinstance(one, int) for one in given)
 
 
 def _is_text(given: Any) -> bool:
@@ -568,16 +574,9 @@ def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @wraps(function)
         def checked(*given: P.args, **options: P.kwargs) -> R:
-            for name in [*options] if known is not None else ():
-                if name in known:
-                    continue
-                if (own_name := _own_argument(name, known)) is None or own_name in options:
-                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}")
-                value = options.pop(name)
-                if own_name == "inputs" and _are_numbers(value):  # a shape
-                    named = isinstance(given[0], str | PathLike)
-                    own_name, value = ("inputs", "x".join(map(str, value))) if named else ("example_inputs", value)
-                options[own_name] = value
+            for unknown in [name for name in options if known is not None and name not in known]:
+                named = bool(given) and isinstance(given[0], str | PathLike)
+                _rename(options, unknown, known or (), function.__name__, named=named)
             for name, value in options.items():
                 what, fits = _EXPECTED.get(name, ("", None))
                 if fits is not None and not fits(value):

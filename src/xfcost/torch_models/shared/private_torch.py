@@ -397,7 +397,7 @@ def without_checkpoints(region: Callable[[], AbstractContextManager[Any]]) -> It
             with region():
                 return function(*args)
 
-    replaced = {"_checkpoint_without_reentrant_generator": around, "CheckpointFunction": Function}
+    replaced: dict[str, Any] = {"_checkpoint_without_reentrant_generator": around, "CheckpointFunction": Function}
     with patch.multiple(torch.utils.checkpoint, **replaced):
         yield
 
