@@ -122,6 +122,19 @@ def test_a_step_of_training(folder: Path) -> None:
     assert found.counted.macs == 2 * 16 * 8 * 8 + 3 * 2 * 16 * 16 * 8
 
 
+def test_a_step_that_recomputes_is_another_row(folder: Path) -> None:
+    plain, again = (
+        plan("model.py:Net", span=(16, 16), mode="train", **more)[0] for more in ({}, {"checkpoint": "map,mix"})
+    )
+    assert again.configuration.run_options == {"checkpoint": "map,mix"}
+    # of mix the first product runs again, whose result the second one takes
+    assert again.counted.macs - plain.counted.macs == 16 * 16 * 8
+    outcomes = [answer(one) for one in (plain, again)]
+    assert [one.status for one in outcomes] == ["measured"] * 2
+    with pytest.raises(UsageError, match="--recompute full: only for torch modules"):
+        plan("full.yaml", "model.py:Net", mode="train", checkpoint="full")
+
+
 def test_a_changed_module_is_another_one(folder: Path) -> None:
     def hash_of(**more) -> str:
         return plan("model.py:Net", span=(16, 16), **more)[0].configuration.spec_hash
