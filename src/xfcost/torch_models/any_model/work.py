@@ -490,7 +490,9 @@ def module_rows(
         title = work.name if number == 1 else f"{work.name}_{number}"
         one = _placed(work, title, numbers[id(work)], elements, tokens, training=training)
         of_words = _rows_of_table(work) == words and not matrices.get(id(work)) and words is not None
-        held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words)
+        held = msgspec.structs.replace(
+            one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words, adapter=_is_adapter(work)
+        )
         rows.append(one._replace(row=held))
     rows = with_trace(with_parameters(rows, loose), costs_by_module((one.path, one.costs) for one in works), traced)
     taken = {weight for work in works for weight in work.weights}
@@ -506,7 +508,9 @@ def _rows_of_table(work: Work) -> int | None:
     return next((int(one.outputs) for one in work.matrices.values()), None)
 
 
-_ADAPTERS: Final = frozenset(("lora_A", "lora_B"))
+def _is_adapter(work: Work) -> bool:
+    """Is it of LoRA, by the names that peft gives its maps?"""
+    return not {"lora_A", "lora_B"}.isdisjoint(parts_of(work.path))
 
 
 def _matrices_of_blocks(works: Sequence[Work], home: Mapping[str, Work]) -> dict[int, tuple[WeightMatrix, ...]]:
@@ -519,8 +523,7 @@ def _matrices_of_blocks(works: Sequence[Work], home: Mapping[str, Work]) -> dict
     }
     found: dict[int, tuple[WeightMatrix, ...]] = {}
     for work in works:
-        parts = parts_of(work.path)
-        if any(part.isdecimal() for part in parts) and not _ADAPTERS & {*parts}:
+        if any(part.isdecimal() for part in parts_of(work.path)) and not _is_adapter(work):
             around = work.path.rpartition(".")[0]
             own = (one for name, one in work.matrices.items() if home.get(name) is work)
             found[id(work)] = tuple(one for one in own if one.count > 1 or (around, one.outputs) not in experts)
