@@ -372,6 +372,7 @@ def test_adapters_of_a_module_are_added_to_a_copy():
     assert (base.macs, base.times_over("backward_macs")) == (6 * 8 * 8, 6 * 8 * 8)  # of the second block
     assert (down.macs, down.times_over("backward_macs")) == (6 * 8 * 3, 3 * 6 * 8 * 3)
     assert ledger.metadata.lora == Lora(3)
+    assert ledger.total("params", ledger.trains) == 192
     assert {*model.state_dict()} == {*before}
     assert all(one.requires_grad for one in model.parameters())
 
@@ -383,6 +384,7 @@ def test_adapters_of_a_module_add_what_they_say():
     copied = with_adapters(model, Lora(3, ("all",)), "Net")
     assert copied.head.base_layer.weight.data_ptr() == model.head.weight.data_ptr()
     assert copied.head.weight is copied.head.base_layer.weight
+    assert (copied.head.bias is copied.head.base_layer.bias, copied.head.out_features) == (True, 5)
     assert sum(isinstance(one, AdaptedLinear) for one in copied.modules()) == 9
     head = copied.head
     y = torch.randn(2, 8)

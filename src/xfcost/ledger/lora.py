@@ -19,7 +19,7 @@ from xfcost.ledger.units import Number
 USUAL: Final = ("q", "v")
 """The default of `--lora-on`: as in the paper (§4.2, table 5), and in peft for models like LLaMA."""
 UNMERGED: Final = (
-    "LoRA adapters run beside the weights, as where a server has several; merged into them (W + α/r·BA) they cost "
+    "LoRA adapters run next to the weights, as where a server has several; merged into them (W + α/r·BA) they cost "
     "nothing: leave --lora out"
 )
 ATTENTION: Final = "attention"

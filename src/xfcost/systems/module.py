@@ -17,6 +17,7 @@ from xfcost.ledger.errors import NoNumbersError, SizeError, UsageError, XfcostEr
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.lora import UNMERGED
 from xfcost.ledger.operation import Operation
 from xfcost.parts.serving.bounds import SizedRun
 from xfcost.parts.serving.parallel import heads_of_all
@@ -108,6 +109,8 @@ class ModuleSystem(System):
             ledger = self._account(run, self._how(run, how))
             metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note, lora=run.lora)
             ledger = msgspec.structs.replace(ledger, metadata=metadata)
+            if run.lora is not None and run.mode != "train":
+                ledger = ledger.with_note(UNMERGED)
             last = ledger.metadata.grid_tokens + run.new_tokens - 1
             ledger = ledger.at_positions(last, self.module.positions)
             return sized_on_devices(ledger, run, partial(self._sizes, run, how), self.module.weights)

@@ -24,18 +24,21 @@ class AdaptedLinear(nn.Module):
         weight = base_layer.get_parameter("weight")
         inputs, outputs = weight.T.shape if isinstance(base_layer, nn.Linear) else weight.shape
         linear = partial(nn.Linear, bias=False, device=weight.device, dtype=weight.dtype)
-        self.base_layer = base_layer
+        self.base_layer, self.in_features, self.out_features = base_layer, inputs, outputs
         self.lora_A, self.lora_B = linear(inputs, rank), linear(rank, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.base_layer(x) + self.lora_B(self.lora_A(x)) * _SCALING
         return found
 
-    def __getattr__(self, name: str) -> Any:
-        """What code asks of the map itself: `weight`, `in_features`."""
-        if name == "base_layer" or name in self._modules:
-            return super().__getattr__(name)
-        return getattr(self.base_layer, name)
+    @property
+    def weight(self) -> Any:
+        """What code asks of the map itself, as its bias is."""
+        return self.base_layer.weight
+
+    @property
+    def bias(self) -> Any:
+        return self.base_layer.bias
 
 
 def with_adapters(module: nn.Module, lora: Lora, name: str) -> nn.Module:

@@ -516,7 +516,9 @@ def module_rows(
     for work, title in zip(works, names, strict=True):
         one = _placed(work, title, numbers[id(work)], elements, tokens, training=training)
         of_words = _rows_of_table(work) == words and not matrices.get(id(work)) and words is not None
-        held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words)
+        held = msgspec.structs.replace(
+            one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words, adapter=_is_adapter(work)
+        )
         if work.residual is not None and held.ran is not None:
             start, source = block_of(parts_of(work.path)), paths.get(work.adds_to, ())
             inside = ".".join(source[len(start) :]) if source[: len(start)] == start else ""
@@ -582,7 +584,9 @@ def _rows_of_table(work: Work) -> int | None:
     return next((int(one.outputs) for one in work.matrices.values()), None)
 
 
-_ADAPTERS: Final = frozenset(("lora_A", "lora_B"))
+def _is_adapter(work: Work) -> bool:
+    """Is it of LoRA, by the names that peft gives its maps?"""
+    return not {"lora_A", "lora_B"}.isdisjoint(parts_of(work.path))
 
 
 def _matrices_of_blocks(works: Sequence[Work], home: Mapping[str, Work]) -> dict[int, tuple[WeightMatrix, ...]]:
@@ -595,8 +599,7 @@ def _matrices_of_blocks(works: Sequence[Work], home: Mapping[str, Work]) -> dict
     }
     found: dict[int, tuple[WeightMatrix, ...]] = {}
     for work in works:
-        parts = parts_of(work.path)
-        if any(part.isdecimal() for part in parts) and not _ADAPTERS & {*parts}:
+        if any(part.isdecimal() for part in parts_of(work.path)) and not _is_adapter(work):
             around = work.path.rpartition(".")[0]
             own = (one for name, one in work.matrices.items() if home.get(name) is work)
             found[id(work)] = tuple(one for one in own if one.count > 1 or (around, one.outputs) not in experts)
