@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from modules import Module
 from xfcost.comparing.diagram import diagram
+from xfcost.questions.diagram.text import diagram_figure
 from xfcost.torch_models.any_model.ledger import module_ledger
 
 D, N = 8, 5
@@ -100,6 +101,14 @@ def test_residual_paths_of_torch_s_encoder_layer_begin_where_they_do(first):
 def test_a_residual_path_goes_round_one_inside_it():
     layer = lambda: Module(nested, f=nn.Linear(D, D), g=nn.Linear(D, D), norm=nn.LayerNorm(D))  # noqa: E731 - one line
     assert [names for names, _ in paths(Stack(layer))] == [["g"], ["f", "g", "+ Residual", "norm"]]
+
+
+def test_a_path_round_another_is_drawn_outside_it():
+    layer = lambda: Module(nested, f=nn.Linear(D, D), g=nn.Linear(D, D), norm=nn.LayerNorm(D))  # noqa: E731 - one line
+    figure = diagram_figure(diagram([module_ledger(Stack(layer), (torch.ones(2, N, D),))]))
+    inner, outer = ([one.get_xdata(), one.get_ydata()] for one in figure.axes[0].lines)
+    assert outer[0][1] < inner[0][1]
+    assert outer[1][0] > inner[1][0] > inner[1][-1] > outer[1][-1]
 
 
 def test_an_add_inside_a_child_ends_the_path_of_the_block():
