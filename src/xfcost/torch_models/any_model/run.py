@@ -29,16 +29,13 @@ from xfcost.torch_models.running.recomputing import recomputing
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
-    Copy,
     WithoutPadding,
-    cloned,
     handed_to_numpy,
     known_numbers,
-    learning,
     shapes_on_meta,
-    unchanged,
     without_autocast,
 )
+from xfcost.torch_models.running.unchanged import Copy, cloned, learning, unchanged
 from xfcost.torch_models.shared.private_torch import (
     FAKE_TENSOR_LOGGER,
     fake_tensor_mode,

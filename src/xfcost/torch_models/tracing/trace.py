@@ -24,7 +24,8 @@ from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.running.by_row import ALL, leaf_rows, rows_by_path
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.running.surroundings import grouped_mm, handed_to_numpy, layer_norm, unchanged
+from xfcost.torch_models.running.surroundings import grouped_mm, handed_to_numpy, layer_norm
+from xfcost.torch_models.running.unchanged import unchanged
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.environment import collector_paused
 from xfcost.torch_models.shared.from_fvcore import TRACING, JitModelAnalysis
