@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
+from xfcost.api.runs import make_run, refuse, run_options, take_choosing, take_draft, timing_plan
 from xfcost.api.systems import (
     check_mixing,
     is_module,
@@ -20,12 +21,13 @@ from xfcost.api.systems import (
     shared_run,
     spec_name,
     system_ledgers,
+    vocabulary_of,
     with_remarks,
 )
-from xfcost.counting.system import AccountOptions
+from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.calibration import shipped_devices
 from xfcost.ledger.device import THIS_MACHINE, DeviceGroup
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantization import UNQUANTISED
 from xfcost.spec.load import load
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from xfcost.comparing.comparison import Comparison
+    from xfcost.parts.serving.speculative import Draft
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 
@@ -134,7 +137,10 @@ def analyze(
         if not is_module(spec) or given.get("example_inputs") is not None:
             raise UsageError("analyze: expected inputs of a torch module here, once; options are given by name")
         given["example_inputs"] = tensors[0] if len(tensors) == 1 else tensors
+    draft = take_draft(given)
     choosing, named = take_choosing(given), not is_module(spec) or is_program(spec)
+    if draft is not None and len(choosing.devices) > 1:
+        refuse("devices side by side", {"draft": draft.name}, devices=len(choosing.devices))
     how = account_options(given)
     if given.get("trace") is None and given.get("on") is None and given.get("cached_prefix") is None:
         how = how._replace(trace=None)
@@ -144,11 +150,46 @@ def analyze(
     how = how._replace(probe=bool(given.get("probe")), check=how.trace is not False or bool(given.get("mixing")))
     run = _checked(choosing.applied(own_run(system, given, named=named)), how)
     ledger = system.account(run, how)
+    if draft is not None:
+        return _with_draft(ledger, system, spec, draft, (run, given))
     if ledger.timing is None:
         return ledger
     from xfcost.api.roofline import with_roofs
 
     return with_roofs(ledger, how.timing)
+
+
+def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: tuple[Run, dict[str, Any]]) -> Ledger:
+    """`ledger`, a decode step of `spec`, with the rounds of a draft and this target; `asked` are its run and options.
+
+    Raises:
+        UsageError: the target or the draft can't be counted so.
+    """
+    from xfcost.parts.serving.options import DRAFT_HEADS
+    from xfcost.parts.serving.speculative import head_passes, with_speculation
+
+    run, given = asked
+    tokens, counted = ledger.metadata.grid_tokens, AccountOptions(orders=False)
+    notes: tuple[str, ...] = ()
+    passes: list[Ledger] = []
+    try:
+        verifier = open_one("analyze", spec, {**given, "mode": "prefill", "trace": None}, None, counted=True)
+        verification = verifier.account(draft.verifying(run, tokens), counted)
+        if draft.is_model:
+            names = ("fetch", "batch", "dtype", "attention", "on", "mode")
+            drafter = open_one("analyze", draft.name, {name: given.get(name) for name in names}, None, counted=True)
+            passes = [drafter.account(one, counted) for one in draft.steps(run, tokens)]
+            sizes = [vocabulary_of(one) for one in (target, drafter)]
+            if None not in sizes and sizes[0] != sizes[1]:
+                words = " and ".join(f"{size:,}" for size in sizes)
+                notes += (f"target and draft have vocabularies of {words}: engines refuse such a draft",)
+            notes += tuple(f"draft: {warning}" for warning in passes[-1].metadata.warnings)
+        elif draft.name in DRAFT_HEADS:
+            passes = head_passes(target.loaded, run, draft, tokens)
+    except (SpecError, UsageError) as error:
+        text = re.sub(r"--cached-prefix( \d+)?: ", "", str(error)).removeprefix(f"--draft {draft.name}: ")
+        raise UsageError(f"--draft {draft.name}: {text}") from None
+    return with_speculation(ledger, verification, passes, draft, notes)
 
 
 @takes(CompareOptions)

@@ -28,6 +28,9 @@ ALIASES: Final = {
     "--pp": "--pipeline",
     "--ep": "--expert-parallel",
     "--checkpoint": "--recompute",
+    "--draft-model": "--draft",
+    "--speculative-model": "--draft",
+    "--num-speculative-tokens": "--draft-tokens",
     "--out": "--output",
     "--sort-by": "--sort",
 }
@@ -66,6 +69,7 @@ MEANT: Final[dict[str, Callable[[str], str]]] = {
     "-ngl": lambda value: "--offload, the number of first blocks on the host (-ngl has those on the GPU)",
     "--ngl": lambda value: "--offload, the number of first blocks on the host (-ngl has those on the GPU)",
     "--n-gpu-layers": lambda value: "--offload, the number of first blocks on the host (-ngl has those on the GPU)",
+    "--draft": lambda value: f"xfcost analyze SPEC --mode decode --draft {value or 'ngram'}",
     "--load-in-4bit": lambda value: "--weights-dtype int4",
     "--load-in-8bit": lambda value: "--weights-dtype int8",
     "--quant": lambda value: f"--weights-dtype {value or 'int4'}",

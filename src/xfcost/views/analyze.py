@@ -22,6 +22,8 @@ from xfcost.parts.serving.text import (
     experts_texts,
     fit_texts,
     generation_table,
+    speculation_table,
+    speculation_texts,
     time_texts,
     weights_texts,
 )
@@ -97,6 +99,8 @@ def _parts(
     yield from matrix_multiply_texts(ledger)
     if ledger.generation is not None:
         yield from (Gap(), generation_table(ledger.generation))
+    if (rounds := speculation_table(ledger)) is not None:
+        yield from (Gap(), rounds)
     yield from plan_parts(ledger)
     yield from training_parts(ledger)
     yield from probe_parts(ledger)
@@ -153,6 +157,7 @@ def _endnotes(ledger: Ledger, operations: DataTable | None, *, verbose: bool) ->
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:
+    yield from () if ledger.speculation is None else ledger.speculation.notes
     if active_params(ledger):
         yield (
             "active parameters: those that one token uses; only its own experts, but whole embeddings, routers and "
@@ -451,6 +456,8 @@ def _paper_parts(
 ) -> Iterator[Part]:
     """Of groups the totals over all blocks, of operations those of one block; in LaTeX under the names of blocks."""
     yield preamble([ledger])
+    if (rounds := speculation_table(ledger)) is not None:
+        yield rounds
     backward = {"backward MACs": "backward_macs"} if ledger.training else {}
     trace = {"traced MACs": "traced_macs"} if form == "markdown" or ledger.agreement is not None else {}
     heads = {"params": "params", "MACs": "macs", **backward, "FLOPs": "flops", **trace}
@@ -486,7 +493,10 @@ def preamble(ledgers: Sequence[Ledger]) -> TextLines:
             for quantity in ("params", *active, "macs", "flops")
         )
         texts.append(f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}")
-        texts += [text.plain for text in (*fit_texts(ledger), *weights_texts(ledger), *time_texts(ledger))]
+        texts += [
+            text.plain
+            for text in (*fit_texts(ledger), *weights_texts(ledger), *time_texts(ledger), *speculation_texts(ledger))
+        ]
     return TextLines([*texts, CONVENTION])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.comparing.quantities import figure_text
+from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
@@ -46,11 +47,32 @@ def _step(name: str) -> Callable[[Ledger], Any]:
     return lambda ledger: None if ledger.training is None else getattr(ledger.training.step, name)
 
 
+def _rounds(ledger: Ledger, name: str) -> Any:
+    return None if ledger.speculation is None else getattr(ledger.speculation, name)
+
+
+def _gain(name: str) -> Callable[[Ledger], Any]:
+    """A figure of rounds with the accepted tokens that are given."""
+
+    def of(ledger: Ledger) -> Any:
+        one = ledger.speculation
+        return None if one is None or one.accepted is None else getattr(one.with_accepted(one.accepted), name)
+
+    return of
+
+
+def _break_even(ledger: Ledger) -> float | None:
+    """With how many accepted tokens a round takes as long as steps that give as many, where none are given."""
+    slowdown = None if _rounds(ledger, "accepted") is not None else _rounds(ledger, "slowdown")
+    return None if slowdown is None else max(slowdown - 1, 0.0)
+
+
 def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
     """Those that some run has."""
     outputs = output_word(ledgers[0].metadata.mode)
     cache: Callable[[Ledger], Any] = lambda ledger: None if ledger.cache is None else ledger.cache.bytes  # noqa: E731
-    fits: Callable[[Ledger], Any] = _on(lambda on: on.memory.fits)
+    memory: Callable[[Ledger], Any] = lambda ledger: ledger.on and (_rounds(ledger, "memory") or ledger.on.memory)  # noqa: E731
+    fits: Callable[[Ledger], Any] = lambda ledger: (found := memory(ledger)) and found.fits  # noqa: E731
     every = (
         _Column("MACs", "macs", lambda ledger: ledger.total("macs")),
         _Column("FLOPs", "flops", lambda ledger: ledger.total("flops")),
@@ -59,12 +81,15 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
         _Column("FLOP/byte", "intensity", lambda one: one.step and one.step.intensity),
         _Column("saved", "kept_bytes", _step("kept_bytes")),
         _Column("step memory", "step_bytes", _step("total_bytes")),
-        _Column("memory", "needed_bytes", _on(lambda on: on.memory.reserved)),
+        _Column("memory", "needed_bytes", lambda ledger: (found := memory(ledger)) and found.reserved),
         _Column("fits", "fits", fits, lambda fits: "yes" if fits else "no"),
         _Column("lower bound", "least_seconds", _time(lambda on: on.seconds)),
         _Column("bound by", "bound", _on(lambda on: on.time.bound), lambda bound: bound.removesuffix("-bound")),
         _Column("estimate", "estimated_seconds", _time(lambda on: on.estimate)),
         _Column(f"{outputs}/s", "most_outputs_per_second", _time(lambda on: on.outputs / on.seconds)),
+        _Column("with draft", "draft_outputs_per_second", _gain("tokens_per_second"), units.count),
+        _Column("speed-up", "draft_speed_up", _gain("speed_up"), lambda ratio: units.ratio(ratio, 3)),
+        _Column("even at", "break_even_accepted", _break_even, lambda accepted: f"{accepted:.2f} accepted"),
         _Column("time", "seconds", lambda ledger: ledger.timing and ledger.timing.seconds),
     )
     known = (column for column in every if any(column.of(ledger) is not None for ledger in ledgers))
