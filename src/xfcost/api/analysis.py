@@ -169,7 +169,7 @@ def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: 
     from xfcost.parts.serving.speculative import head_passes, with_speculation
 
     run, given = asked
-    tokens, counted = ledger.metadata.grid_tokens, AccountOptions(orders=False)
+    tokens, counted = ledger.metadata.grid_tokens, AccountOptions(orders=False, limits=False)
     notes: tuple[str, ...] = ()
     passes: list[Ledger] = []
     try:

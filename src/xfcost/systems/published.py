@@ -154,7 +154,7 @@ class PublishedSystem(System):
         if self.remakes_keys and (note := models()[self.key].step_note):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
         ledger = ledger.at_positions(last, positions_of_config(self._own_config) if self.has_tokens else None)
-        ledger = sized_on_devices(ledger, run, self._sizes, self.weights)
+        ledger = sized_on_devices(ledger, run, self._sizes, self.weights, limits=how.limits)
         if not cached:
             return ledger
         other = self.with_samples(self.batch)
