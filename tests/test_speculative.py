@@ -13,7 +13,7 @@ from transformers_models import cache_name
 from xfcost.api.analysis import analyze
 from xfcost.counting.system import AccountOptions
 from xfcost.ledger.errors import UsageError
-from xfcost.parts.serving.speculative import Draft, head_passes, with_speculation
+from xfcost.parts.serving.speculative import Draft, head_passes, speculation
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.systems.spec import SpecSystem
@@ -22,7 +22,7 @@ from xfcost.systems.spec import SpecSystem
 BANDWIDTH, PEAK = 3.35e12, 989.4e12
 
 
-def rounds(target, draft, **options):
+def rounds(target, draft="ngram", **options):
     """The step's ledger and its rounds."""
     ledger = analyze(target, mode="decode", trace=False, draft=draft, **options)
     return ledger, ledger.speculation
@@ -80,13 +80,14 @@ def test_no_drafted_token_is_a_decode_step(target, sharing):
     verified = analyze(
         target, mode="prefill", N=500, cached_prefix=499, logits="all", **{"batch": 2, **sharing}, on="h100-sxmx4"
     )
-    one = with_speculation(step, verified, [], draft).speculation
+    one = speculation(step, verified, [], draft)
     assert one.verification == one.step
     assert one.verification_time.bytes == one.step_time.bytes
     assert one.verification_time.flops == one.step_time.flops
     assert one.verification_time.seconds == one.step_time.seconds
     assert one.memory.needed == step.on.memory.needed
-    assert one.slowdown == one.with_accepted(0).speed_up == 1
+    assert one.with_accepted(0).speed_up == 1
+    assert one.break_even == 0
 
 
 def test_laws_of_rounds():
@@ -100,9 +101,9 @@ def test_laws_of_rounds():
             assert less.acceptance < more.acceptance
             assert less.flops_per_token > more.flops_per_token
         assert table[0].speed_up < 1
-        assert one.with_accepted(one.slowdown - 1).speed_up == pytest.approx(1)
+        assert one.with_accepted(one.break_even).speed_up == pytest.approx(1)
     for less, more in pairwise(found):
-        assert less.slowdown < more.slowdown
+        assert less.break_even < more.break_even
         assert less.verification.macs < more.verification.macs
 
 
@@ -220,7 +221,7 @@ def test_what_does_not_fit_with_its_draft_has_no_speed():
     _, both = rounds("llama2-13b", "llama2-13b", N=64, on="l40s")
     assert alone.fits
     assert not both.fits
-    assert both.slowdown is both.with_accepted(2).speed_up is both.with_accepted(2).seconds_per_token is None
+    assert both.break_even is both.with_accepted(2).speed_up is both.with_accepted(2).seconds_per_token is None
     assert both.to_object()["memory"]["spare"] < 0
 
 
@@ -230,7 +231,36 @@ def test_estimates_are_of_all_passes():
     assert one.estimated
     assert not bound.estimated
     assert one.with_accepted(2).seconds_per_token == pytest.approx(2 * bound.with_accepted(2).seconds_per_token)
-    assert one.slowdown == pytest.approx(bound.slowdown)
+    assert one.break_even == pytest.approx(bound.break_even)
+
+
+@pytest.mark.parametrize("draft", ["llama3.2-1b", "eagle", "medusa"])
+def test_a_generation_is_its_prefills_and_its_rounds(draft):
+    """12 of 13 new tokens in 3 rounds of 3 drafted tokens, all accepted: each round counted at its own N."""
+    how = {"batch": 2, "on": "h100-sxm", "draft": draft, "draft_tokens": 3}
+    ledger = analyze("llama3.1-8b", mode="generate", N=500, new_tokens=13, trace=False, **how)
+    one = ledger.speculation
+    each = [rounds("llama3.1-8b", N=tokens, **{**how, "draft": draft})[1] for tokens in (501, 505, 509)]
+    of_rounds = sum(part.seconds(*part.times) for part in each)
+    prompts = [analyze(name, mode="prefill", N=500, batch=2, on="h100-sxm") for name in ("llama3.1-8b", "llama3.2-1b")]
+    of_target, of_draft = (prompt.on.seconds for prompt in prompts)
+    prefills = one.seconds(*one.prefill_times)
+    assert one.prefill_times[0].seconds == of_target
+    if draft == "llama3.2-1b":
+        assert prefills == pytest.approx(of_target + of_draft)
+        assert one.prefill.flops == sum(prompt.total("flops") for prompt in prompts)
+    else:  # an EAGLE head is a block of the 32, and more; Medusa's heads read no prompt
+        assert (prefills > of_target * 33 / 32) == (draft == "eagle")
+    found = one.with_accepted(3)
+    total = found.seconds_per_token * 13
+    assert total <= prefills + of_rounds
+    assert total == pytest.approx(prefills + of_rounds, rel=1e-4)
+    assert found.tokens_per_second == pytest.approx(2 * 13 / total)
+    assert found.speed_up == pytest.approx(ledger.on.seconds / total)
+    assert one.plain_times == ledger.on.parts
+    assert one.with_accepted(one.break_even).speed_up == pytest.approx(1)
+    assert one.memory.cache == each[-1].memory.cache
+    assert one.memory.activations == max(ledger.on.memory.activations, each[-1].memory.activations)
 
 
 def test_json_has_every_figure():
@@ -239,7 +269,7 @@ def test_json_has_every_figure():
     assert (found["draft"], found["method"], found["draft_tokens"]) == ("Llama 3.2 1B", "draft_model", 5)
     assert found["least_seconds"]["round"] == pytest.approx(one.seconds(*one.times))
     assert found["with_accepted"]["tokens"] == 3.5
-    assert found["break_even_accepted"] == pytest.approx(one.slowdown - 1)
+    assert found["break_even_accepted"] == pytest.approx(one.break_even)
     assert len(found["by_accepted"]) == 6
     assert "speculation" not in json.loads(analyze("gpt2", mode="decode", trace=False).to_json())
 
@@ -258,7 +288,8 @@ def test_heads_step_behind_the_same_tokens_as_the_target():
 @pytest.mark.parametrize(
     ("spec", "given", "message"),
     [
-        ("gpt2", {"mode": "prefill", "draft": "ngram"}, "only to --mode decode"),
+        ("gpt2", {"mode": "prefill", "draft": "ngram"}, "--mode decode and --mode generate"),
+        ("gpt2", {"mode": "generate", "new_tokens": 1, "draft": "ngram"}, "give more of them"),
         ("gpt2", {"accepted": 2}, "add its draft"),
         ("gpt2", {"draft": "ngram", "accepted": 6}, "5 are drafted"),
         ("gpt2", {"draft": "ngram", "accepted": 2, "acceptance": 0.5}, "give one of them"),

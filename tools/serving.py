@@ -120,8 +120,7 @@ class SpeculativeFigure(NamedTuple):
     @property
     def needed(self) -> float:
         """Tokens of a round that give as many, where its passes reach the share of their bound that steps reach."""
-        slowdown = self.rounds.slowdown or 1.0
-        return self.printed / self.plain * slowdown
+        return self.printed / self.plain * ((self.rounds.break_even or 0) + 1)
 
 
 def speculative() -> list[SpeculativeFigure]:
@@ -140,15 +139,15 @@ def speculative_lines() -> list[dict[str, str]]:
     """The lines of the table of speculative decoding."""
     found = []
     for one in speculative():
-        bounds = [one.rounds.with_accepted(drafted).tokens_per_second or 0 for drafted in (0, one.rounds.draft_tokens)]
-        steps = bounds[0] * (one.rounds.slowdown or 1)
+        bounds = [one.rounds.with_accepted(drafted) for drafted in (0, one.rounds.draft_tokens)]
+        steps = (bounds[0].tokens_per_second or 0) / (bounds[0].speed_up or 1)
         found.append(
             {
                 "target and draft": f"{one.line['target']}, {one.line['draft']}",
                 "device": f"1 × {one.line['devices']}",
                 "without a draft": f"{one.plain:.4g} tokens/s ({100 * one.plain / steps:.0f} % of the bound)",
                 "with one": f"{one.printed:.4g} tokens/s",
-                "bound if all are accepted": f"{units.count(bounds[1], 3)} tokens/s",
+                "bound if all are accepted": f"{units.count(bounds[1].tokens_per_second, 3)} tokens/s",
                 "tokens per round": f"{one.needed:.2f} of {one.rounds.draft_tokens + 1}",
                 "source": f"{one.line['source']}; {one.line['note']}",
             }

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
 from xfcost.api.runs import make_run, refuse, run_options, take_choosing, take_draft, timing_plan
 from xfcost.api.systems import (
@@ -28,6 +30,7 @@ from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.calibration import shipped_devices
 from xfcost.ledger.device import THIS_MACHINE, DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantization import UNQUANTISED
 from xfcost.spec.load import load
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from xfcost.comparing.comparison import Comparison
+    from xfcost.parts.serving.result import Speculation
     from xfcost.parts.serving.speculative import Draft
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
@@ -160,36 +164,60 @@ def analyze(
 
 
 def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: tuple[Run, dict[str, Any]]) -> Ledger:
-    """`ledger`, a decode step of `spec`, with the rounds of a draft and this target; `asked` are its run and options.
+    """`ledger`, a decode step or a generation of `spec`, with the rounds of a draft and this target.
+
+    `asked` are its run and options.
 
     Raises:
         UsageError: the target or the draft can't be counted so.
     """
     from xfcost.parts.serving.options import DRAFT_HEADS
-    from xfcost.parts.serving.speculative import head_passes, with_speculation
+    from xfcost.parts.serving.speculative import head_pass, head_passes, of_generation, speculation
 
     run, given = asked
     tokens, counted = ledger.metadata.grid_tokens, AccountOptions(orders=False, limits=False)
-    notes: tuple[str, ...] = ()
-    passes: list[Ledger] = []
-    try:
-        verifier = open_one("analyze", spec, {**given, "mode": "prefill", "trace": None}, None, counted=True)
-        verification = verifier.account(draft.verifying(run, tokens), counted)
+    step_run = run._replace(mode="decode", new_tokens=1, cached_prefix=0, size=None)
+
+    def opened(name: Any, mode: Mode) -> System:
+        names = ("fetch", "batch", "dtype", "attention", "on")
+        options = (
+            {name: given.get(name) for name in names}
+            if name is draft.name
+            else {**given, "trace": None, "new_tokens": None, "cached_prefix": None}
+        )
+        return open_one("analyze", name, {**options, "mode": mode}, None, counted=True)
+
+    def passes(size: int) -> list[Ledger]:
         if draft.is_model:
-            names = ("fetch", "batch", "dtype", "attention", "on", "mode")
-            drafter = open_one("analyze", draft.name, {name: given.get(name) for name in names}, None, counted=True)
-            passes = [drafter.account(one, counted) for one in draft.steps(run, tokens)]
-            sizes = [vocabulary_of(one) for one in (target, drafter)]
-            if None not in sizes and sizes[0] != sizes[1]:
-                words = " and ".join(f"{size:,}" for size in sizes)
-                notes += (f"target and draft have vocabularies of {words}: engines refuse such a draft",)
-            notes += tuple(f"draft: {warning}" for warning in passes[-1].metadata.warnings)
-        elif draft.name in DRAFT_HEADS:
-            passes = head_passes(target.loaded, run, draft, tokens)
+            drafter = opened(draft.name, "decode")
+            return [drafter.account(one, counted) for one in draft.steps(step_run, size)]
+        return head_passes(target.loaded, step_run, draft, size) if draft.name in DRAFT_HEADS else []
+
+    def rounds(size: int, step: Ledger) -> Speculation:
+        verification = opened(spec, "prefill").account(draft.verifying(step_run, size), counted)
+        drafted, both = passes(size), [target, *([opened(draft.name, "decode")] if draft.is_model else [])]
+        sizes = list(filter(None, map(vocabulary_of, both)))
+        return speculation(step, verification, drafted, draft, sizes)
+
+    try:
+        if run.mode == "decode":
+            return msgspec.structs.replace(ledger, speculation=rounds(tokens, ledger))
+        last = tokens + max(1, run.new_tokens - 1 - draft.tokens)  # where the last round may begin
+        steps = {
+            size: opened(spec, "decode").account(step_run._replace(tokens=(size,)), counted)
+            for size in (tokens + 1, last)
+        }
+        ends = [rounds(size, step) for size, step in steps.items()]
+        prompt = run._replace(mode="prefill", tokens=(tokens,), size=None, new_tokens=1, compared=True)
+        prefill: Ledger | None = None
+        if draft.is_model:
+            prefill = opened(draft.name, "prefill").account(prompt, counted)
+        elif draft.name in ("mtp", "eagle"):  # Medusa's heads have no cache
+            prefill = head_pass(target.loaded, prompt, draft)
+        return msgspec.structs.replace(ledger, speculation=of_generation(ends[0], ends[-1], ledger, prefill))
     except (SpecError, UsageError) as error:
         text = re.sub(r"--cached-prefix( \d+)?: ", "", str(error)).removeprefix(f"--draft {draft.name}: ")
         raise UsageError(f"--draft {draft.name}: {text}") from None
-    return with_speculation(ledger, verification, passes, draft, notes)
 
 
 @takes(CompareOptions)

@@ -176,8 +176,8 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         ),
         Refusal(
             ("draft",),
-            "{value}: applies only to --mode decode; add it, or leave --draft out",
-            lambda given: given.get("mode") == "decode",
+            "{value}: applies only to --mode decode and --mode generate; add one of them, or leave --draft out",
+            lambda given: given.get("mode") in ("decode", "generate"),
         ),
         Refusal(
             _NO_ROUNDS,
@@ -427,6 +427,8 @@ def take_draft(given: dict[str, Any]) -> Draft | None:
         return None
     from xfcost.parts.serving.speculative import Draft
 
+    if given.get("mode") == "generate" and read_option("new_tokens", given.get("new_tokens")) == 1:
+        raise UsageError("--new-tokens 1: the prefill gives it, and a draft has nothing to draft; give more of them")
     name, tokens = os.fspath(options["draft"]), options["draft_tokens"] or (1 if options["draft"] == "mtp" else 5)
     accepted, acceptance = options["accepted"], options["acceptance"]
     if accepted is not None and acceptance is not None:

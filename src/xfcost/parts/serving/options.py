@@ -186,7 +186,7 @@ class DraftOptions(TypedDict, total=False):
     draft: Annotated[
         str | None,
         Option(
-            "In decode: speculative decoding with a draft model (any SPEC), mtp, eagle, medusa or ngram.",
+            "In decode and generate: speculative decoding with a draft model (any SPEC), mtp, eagle, medusa or ngram.",
             "SPEC",
             python="`mtp`, `eagle` and `medusa` are layers of the target's sizes, `ngram` looks tokens up.",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -454,7 +455,7 @@ class WithAccepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True):
-    """Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192, algorithm 1) instead of a decode step.
+    """Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192, algorithm 1) instead of decode steps.
 
     In a round the draft gives k tokens, one after the other; the target computes them and the token before them, k + 1
     for each sample, in one pass behind its cache; a of the k are accepted, and the pass gives one token more. vLLM's
@@ -463,6 +464,9 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True):
 
     The passes run one after the other, so that the bounds of their times are added. Left out: sampling, the acceptance
     test, and that a draft reads tokens anew which it had not computed itself.
+
+    Of a generation a round is the mean of the first and the last one, and so is a step: FLOPs and bytes grow with N
+    evenly, or ever more slowly where windows fill.
     """
 
     draft: str
@@ -483,8 +487,15 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True):
     """Of the target on k + 1 tokens of each sample."""
     drafting: PassWork
     """Of all passes of the draft in a round."""
+    from_rounds: int = 1
+    """Tokens that rounds give each sample: of a generation all but the first, which the prefill gives."""
+    prefill: PassWork | None = None
+    """Of a generation: target and draft on the prompt; None of a decode step."""
+    prefill_times: tuple[TimeBound, ...] = ()
     step_time: TimeBound | None = None
     """Times are None without devices."""
+    plain_times: tuple[TimeBound, ...] = ()
+    """Of the same tokens without a draft: a step, or the phases of the generation."""
     verification_time: TimeBound | None = None
     draft_times: tuple[TimeBound, ...] = ()
     """Of its passes: of Medusa's heads one, of an n-gram none."""
@@ -511,37 +522,41 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True):
 
     def seconds(self, *times: TimeBound, estimated: bool = False) -> float | None:
         """Of passes one after the other: their lower bounds, or `estimated`; None where a share for that is missing."""
-        if not times:
-            return None
         found = [one.at(self.mfu, self.mbu) if estimated else one for one in times]
         return sum(one.seconds for one in found if one is not None) if all(found) else None
 
     @property
     def estimated(self) -> bool:
         """Are all passes estimated at given efficiencies?"""
-        known = self.step_time is not None and (self.mfu is not None or self.mbu is not None)
-        return known and self.seconds(*self.times, *(filter(None, [self.step_time])), estimated=True) is not None
+        known = bool(self.plain_times) and (self.mfu is not None or self.mbu is not None)
+        return known and self.seconds(*self.times, *self.prefill_times, *self.plain_times, estimated=True) is not None
+
+    def lasting(self, *times: TimeBound) -> float | None:
+        """Seconds of passes, estimated where all are; None without devices, or room on them."""
+        return self.seconds(*times, estimated=self.estimated) if self.plain_times and self.fits else None
 
     @property
-    def slowdown(self) -> float | None:
-        """How many times as long as a step a round takes: with so many tokens it breaks even."""
-        if self.step_time is None or not self.fits:
+    def break_even(self) -> float | None:
+        """With so many accepted tokens it takes as long as without a draft; infinite where a draft's prefill does."""
+        one, prefill, plain = (self.lasting(*times) for times in (self.times, self.prefill_times, self.plain_times))
+        if one is None or prefill is None or plain is None:
             return None
-        step, one = (self.seconds(*times, estimated=self.estimated) for times in ([self.step_time], self.times))
-        return one / step if one is not None and step else None
+        return max(0.0, self.from_rounds * one / (plain - prefill) - 1) if plain > prefill else math.inf
 
     def with_accepted(self, accepted: float) -> WithAccepted:
-        """A round with so many accepted tokens."""
-        tokens, slowdown = accepted + 1, self.slowdown
-        one = None if slowdown is None else self.seconds(*self.times, estimated=self.estimated)
+        """Rounds with so many accepted tokens."""
+        rounds, tokens = self.from_rounds / (accepted + 1), self.from_rounds + (self.prefill is not None)
+        one, prefill, plain = (self.lasting(*times) for times in (self.times, self.prefill_times, self.plain_times))
+        seconds = None if one is None or prefill is None else prefill + rounds * one
+        flops = rounds * (self.verification.flops + self.drafting.flops) + (self.prefill.flops if self.prefill else 0)
         return WithAccepted(
             accepted=accepted,
             acceptance=self.acceptance_of(accepted),
-            tokens=tokens,
-            flops_per_token=(self.verification.flops + self.drafting.flops) / self.batch / tokens,
-            seconds_per_token=None if one is None else one / tokens,
-            tokens_per_second=self.batch * tokens / one if one else None,
-            speed_up=tokens / slowdown if slowdown else None,
+            tokens=accepted + 1,
+            flops_per_token=flops / self.batch / tokens,
+            seconds_per_token=None if seconds is None else seconds / tokens,
+            tokens_per_second=self.batch * tokens / seconds if seconds else None,
+            speed_up=plain / seconds if seconds and plain else None,
         )
 
     def acceptance_of(self, accepted: float) -> float:
@@ -563,19 +578,20 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True):
         names = ("draft", "method", "draft_tokens", "draft_params")
         works = {name: msgspec.to_builtins(getattr(self, name)) for name in ("step", "verification", "drafting")}
         given = None if self.accepted is None else msgspec.to_builtins(self.with_accepted(self.accepted))
+        works |= {} if self.prefill is None else {"prefill": msgspec.to_builtins(self.prefill)}
         found: dict[str, Any] = {name: getattr(self, name) for name in names} | works
         found |= {"with_accepted": given, "by_accepted": [msgspec.to_builtins(one) for one in self.rows()]}
         if self.step_time is None or self.verification_time is None or self.memory is None:
             return found | {"notes": list(self.notes)}
         times = {"step": [self.step_time], "verification": [self.verification_time], "draft": self.draft_times}
-        times["round"] = self.times
-        slowdown = self.slowdown
+        times |= {"round": self.times, "prefill": self.prefill_times, "without_draft": self.plain_times}
+        even = self.break_even
         return found | {
             "least_seconds": {name: self.seconds(*one) for name, one in times.items()},
             "estimated_seconds": {name: self.seconds(*one, estimated=True) for name, one in times.items()},
             "step_bound": self.step_time.bound,
             "verification_bound": self.verification_time.bound,
-            "break_even_accepted": None if slowdown is None else slowdown - 1,
+            "break_even_accepted": None if even is None or even > self.draft_tokens else even,
             "memory": {
                 **{name: getattr(self.memory, name) for name in ("weights", "cache", "activations", "available")},
                 "needed": self.memory.reserved,

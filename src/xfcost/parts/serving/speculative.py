@@ -1,4 +1,4 @@
-"""Speculative decoding: the passes of a draft and the target's pass over what it gave, beside a decode step.
+"""Speculative decoding: the passes of a draft and the target's pass over what it gave, instead of decode steps.
 
 The target's pass is a prefill behind a cached prefix, counted by the same program: of N + k tokens N - 1 are cached and
 k drafted. With k = 0 it would be the decode step.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from xfcost.ledger.modes import PassWork
 from xfcost.parts.serving.bounds import SizedRun, on_devices
 from xfcost.parts.serving.options import NO_DRAFT_MODEL
 from xfcost.parts.serving.parallel import heads_of
-from xfcost.parts.serving.result import MemoryNeed, Speculation, expected_accepted
+from xfcost.parts.serving.result import MemoryNeed, Speculation, TimeBound, expected_accepted
 from xfcost.spec.architecture import Architecture, Block, BlockOrder, Part, Stage, Stream
 from xfcost.spec.grammar import TokenInput
 from xfcost.spec.load import Loaded
@@ -68,10 +68,13 @@ class Draft(NamedTuple):
         return run._replace(tokens=size, size=None, mode="prefill", cached_prefix=tokens - 1, logits="all")
 
 
-def with_speculation(
-    step: Ledger, verification: Ledger, passes: Sequence[Ledger], draft: Draft, notes: Sequence[str] = ()
-) -> Ledger:
-    """`step`, a decode step, with what the `passes` of the draft and the target's verification cost in a round."""
+def speculation(
+    step: Ledger, verification: Ledger, passes: Sequence[Ledger], draft: Draft, vocabularies: Sequence[int] = ()
+) -> Speculation:
+    """Rounds of the `passes` of the draft and the target's verification, instead of a decode `step`.
+
+    The `vocabularies` are those of target and draft that are known.
+    """
     works = [PassWork(macs=macs, flops=flops) for macs, flops in (work_of(one.rows) for one in passes)]
     shared = [row for row in passes[-1].rows if row.vocabulary] if draft.name in ("mtp", "eagle") else []
     params = sum(row.params * row.times for row in passes[-1].rows) if passes else 0
@@ -87,11 +90,11 @@ def with_speculation(
         verification=_work(verification),
         experts=by_chance(verification),
         drafting=PassWork(macs=sum(one.macs for one in works), flops=sum(one.flops for one in works)),
-        notes=(*notes, *_notes(draft)),
+        notes=tuple(_notes(draft, passes, vocabularies)),
     )
     on, of_pass = step.on, verification.on
     if on is None or of_pass is None:
-        return msgspec.structs.replace(step, speculation=found)
+        return found
     # tokens of a chunk before theirs are not read
     unread = step.unread_cache_bytes * max((one.cache_copies for one in on.reads.values()), default=1)
     time = msgspec.structs.replace(of_pass.time, bytes=of_pass.time.bytes - int(unread))
@@ -102,9 +105,10 @@ def with_speculation(
         degree = on.parallelism.tensor if on.parallelism is not None else 1
         weights, cache = last.memory.weights - held // degree, last.memory.held_cache
         need = _together(need, last.memory, weights)
-    found = msgspec.structs.replace(
+    return msgspec.structs.replace(
         found,
         step_time=on.time,
+        plain_times=(on.time,),
         verification_time=time,
         draft_times=tuple(one.on.time for one in passes if one.on is not None),
         memory=need,
@@ -112,9 +116,52 @@ def with_speculation(
         draft_cache=cache,
         mfu=on.mfu,
         mbu=on.mbu,
-        notes=(*found.notes, *(["the draft is on the same devices, and divided as the target is"] if passes else [])),
     )
-    return msgspec.structs.replace(step, speculation=found)
+
+
+def of_generation(first: Speculation, last: Speculation, ledger: Ledger, prefill: Ledger | None) -> Speculation:
+    """The rounds of a generation, from its first and last ones; `ledger` is without a draft, `prefill` the draft's."""
+    generation = ledger.generation
+    if generation is None or generation.decode is None:
+        raise UsageError("a generation without decode steps has no rounds")
+    own = PassWork(macs=0, flops=0) if prefill is None else _work(prefill)
+    works = {name: _mean(getattr(first, name), getattr(last, name)) for name in ("step", "verification", "drafting")}
+    found = msgspec.structs.replace(
+        last,
+        **works,
+        from_rounds=generation.new_tokens - 1,
+        prefill=PassWork(macs=generation.prefill.macs + own.macs, flops=generation.prefill.flops + own.flops),
+    )
+    on = ledger.on
+    if on is None or last.memory is None:
+        return found
+    alive = [one for one in (on.memory, None if prefill is None or prefill.on is None else prefill.on.memory) if one]
+    known = [one.activations for one in (*alive, last.memory) if one.activations is not None]
+    most = {"attention": max(one.attention for one in (*alive, last.memory))}
+    memory = msgspec.structs.replace(last.memory, **most, activations=max(known, default=None))
+    names = ("step_time", "verification_time")
+    times: dict[str, Any] = {name: _mean(getattr(first, name), getattr(last, name)) for name in names}
+    pairs = zip(first.draft_times, last.draft_times, strict=True)
+    prefills = [on.phases[0].time, *([] if prefill is None or prefill.on is None else [prefill.on.time])]
+    return msgspec.structs.replace(
+        found,
+        **times,
+        draft_times=tuple(_mean(*pair) for pair in pairs),
+        prefill_times=tuple(prefills),
+        plain_times=on.parts,
+        memory=memory,
+    )
+
+
+Counted = TypeVar("Counted", PassWork, TimeBound)
+
+
+def _mean(one: Counted, other: Counted) -> Counted:
+    """Of two passes that differ in their N: work and bytes, rounded down, and seconds of links."""
+    names = ("macs", "flops", "bytes", "quantised_flops", "link_bytes", "link_seconds", "experts_seconds")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in names if hasattr(one, name)}
+    halves = {name: total // 2 if isinstance(total, int) else total / 2 for name, total in sums.items()}
+    return msgspec.structs.replace(one, **halves)
 
 
 def _work(ledger: Ledger) -> PassWork:
@@ -137,8 +184,15 @@ def _together(target: MemoryNeed, draft: MemoryNeed, weights: int) -> MemoryNeed
     )
 
 
-def _notes(draft: Draft) -> Iterator[str]:
-    """What is assumed of drafts that are no model."""
+def _notes(draft: Draft, passes: Sequence[Ledger], vocabularies: Sequence[int]) -> Iterator[str]:
+    """What no engine runs, and what is assumed of the draft."""
+    if len(set(vocabularies)) > 1:
+        words = " and ".join(f"{size:,}" for size in vocabularies)
+        yield f"target and draft have vocabularies of {words}: engines refuse such a draft"
+    if draft.is_model:
+        yield from (f"draft: {warning}" for warning in passes[-1].metadata.warnings)
+    if passes and passes[-1].on is not None:
+        yield "the draft is on the same devices, and divided as the target is"
     if draft.name == "mtp" and draft.tokens > 1:
         yield f"one MTP module runs {draft.tokens} times in a round, each time on its own last token"
     if draft.name in ("eagle", "medusa"):
@@ -151,28 +205,36 @@ def head_passes(loaded: Loaded | None, run: Run, draft: Draft, tokens: int) -> l
     Raises:
         UsageError: the target is no decoder of tokens of one width, or has no spec.
     """
+    steps = draft.steps(run, tokens)
+    return [head_pass(loaded, one, draft) for one in (steps[:1] if draft.name == "medusa" else steps)]
+
+
+def head_pass(loaded: Loaded | None, run: Run, draft: Draft) -> Ledger:
+    """The layers of a draft that stand on the target, in a decode step or a prefill, on the devices of the run.
+
+    Raises:
+        UsageError: as `head_passes`.
+    """
     if loaded is None:
         raise UsageError(f"--draft {draft.name}: no spec says what its blocks are; give a draft model")
+    whole = place(loaded, run)
+    tokens: int = whole.streams[-1].grid.tokens
 
-    def counted(size: int, mode: Mode, batch: int, own: Run) -> Ledger:
-        whole = place(loaded, own._replace(batch=batch))
-        placed = _heads_alone(place(loaded, run_at(size, whole, own._replace(batch=batch), mode)), draft)
-        return count(placed, orders=False)
+    def counted(size: int, mode: Mode, batch: int) -> Ledger:
+        here = place(loaded, run_at(size, whole, run._replace(batch=batch), mode))
+        return count(_heads_alone(here, draft), orders=False)
 
-    found = []
-    for own in draft.steps(run, tokens)[: 1 if draft.name == "medusa" else None]:
-        at, size = partial(counted, own=own), own.tokens[0] if own.tokens else tokens
-        ledger = at(size, "decode", run.batch)
-        if draft.name == "eagle" and any(row.idle_params for row in ledger.rows):
-            raise UsageError(
-                f"--draft eagle: the blocks of {loaded.spec.name} have experts, and EAGLE heads of such models have a "
-                "dense block of other sizes; describe it as a spec, as in --draft my-head.yaml"
-            )
-        heads = partial(heads_of, _heads_alone(place(loaded, own), draft))
-        # fewer activations are alive than in the target, which has as wide ones of more tokens
-        ledger = msgspec.structs.replace(ledger, cache=cache_of(ledger))
-        found.append(on_devices(ledger, own, SizedRun(size, run.batch, at, heads=heads), limits=False))
-    return found
+    ledger = counted(tokens, run.mode, run.batch)
+    if draft.name == "eagle" and any(row.idle_params for row in ledger.rows):
+        raise UsageError(
+            f"--draft eagle: the blocks of {loaded.spec.name} have experts, and EAGLE heads of such models have a "
+            "dense block of other sizes; describe it as a spec, as in --draft my-head.yaml"
+        )
+    # fewer activations are alive than in the target, which has as wide ones of more tokens
+    step = ledger if run.mode == "decode" else counted(tokens, "decode", run.batch)
+    ledger = msgspec.structs.replace(ledger, cache=cache_of(step))
+    sizes = SizedRun(tokens, run.batch, counted, heads=partial(heads_of, _heads_alone(whole, draft)))
+    return on_devices(ledger, run, sizes, limits=False)
 
 
 def _heads_alone(target: Architecture, draft: Draft) -> Architecture:

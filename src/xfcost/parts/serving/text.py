@@ -290,7 +290,7 @@ def speculation_texts(ledger: Ledger) -> Iterator[TextLines]:
             fits = f"fits, {units.size(spare)} of {units.size(available)}{found.memory_words} to spare"
         words = f"weights {units.size(one.draft_weights)}{cached} more; {fits or 'the memory is not known'}"
         yield line(words, head="memory of the draft: ")
-    if found is None or one.slowdown is not None:
+    if found is None or one.break_even is not None:
         yield from _round_texts(one, speculation_basis(ledger))
         yield from _accepted_texts(one)
 
@@ -307,20 +307,24 @@ def speculation_basis(ledger: Ledger) -> str:
 # From here on a verification takes visibly longer than a step; with fewer accepted tokens than that a round is as long.
 _LONGER: Final = 1.05
 _FEW: Final = 0.01
+# The share of the drafted tokens that examples have accepted.
+_OFTEN: Final = 0.64
 
 
 def _round_texts(one: Speculation, basis: str) -> Iterator[TextLines]:
     """`round: 13.7 ms at the bound, 12.0 ms of it verification, which stays memory-bound; a step takes 12.0 ms`."""
     if one.step_time is None or one.verification_time is None:
         return
-    step, verification, whole = (
-        one.seconds(*times, estimated=one.estimated) or 0.0
-        for times in ([one.step_time], [one.verification_time], one.times)
+    step, verification, whole, prefill = (
+        one.lasting(*times) or 0.0 for times in ([one.step_time], [one.verification_time], one.times, one.prefill_times)
     )
     before, now = one.step_time.bound, one.verification_time.bound
     more = ": more tokens choose more experts" if one.experts and before == now == "memory-bound" else ""
     words = f"{units.seconds(whole)} {basis}, {units.seconds(verification)} of it the verification; a step takes "
-    yield line(f"{words}{units.seconds(step)}", head="round: ")
+    words += units.seconds(step)
+    if one.prefill is not None:
+        words += f"; the prefill of both {units.seconds(prefill)}"
+    yield line(words, head="round: " if one.prefill is None else "round (mean of the first and the last): ")
     longer = (
         f"takes {units.ratio(verification / step, 3)} as long as a step{more}"
         if verification > _LONGER * step
@@ -331,9 +335,10 @@ def _round_texts(one: Speculation, basis: str) -> Iterator[TextLines]:
 
 def _accepted_texts(one: Speculation) -> Iterator[TextLines]:
     """What is gained with the accepted tokens that are given, or how to give them; from how many on anything is."""
-    even = "" if one.slowdown is None else _break_even(one, one.slowdown - 1)
+    even = "" if one.break_even is None else _break_even(one, one.break_even)
     if one.accepted is None:
-        advice = "pass how many tokens are accepted: --accepted 3.2 (vLLM's mean acceptance length less 1), or "
+        example = f"--accepted {_OFTEN * one.draft_tokens:.2g}"
+        advice = f"pass how many tokens are accepted: {example} (vLLM's mean acceptance length less 1), or "
         yield TextLines([even or "the gain depends on the draft"], advice=f"{advice}--acceptance 80%")
         return
     gained = one.with_accepted(one.accepted)
@@ -363,7 +368,7 @@ def speculation_table(ledger: Ledger) -> DataTable | None:
     if one is None:
         return None
     heads = ["tokens/round", "FLOPs/token"]
-    if one.slowdown is not None:
+    if one.break_even is not None:
         each = ["per sample"] if one.batch > 1 else []
         heads = ["per token", "tokens/s", *each, "speed-up"]
     rows = []

@@ -62,9 +62,9 @@ def _gain(name: str) -> Callable[[Ledger], Any]:
 
 
 def _break_even(ledger: Ledger) -> float | None:
-    """With how many accepted tokens a round takes as long as steps that give as many, where none are given."""
-    slowdown = None if _rounds(ledger, "accepted") is not None else _rounds(ledger, "slowdown")
-    return None if slowdown is None else max(slowdown - 1, 0.0)
+    """With how many accepted tokens rounds take as long as steps, where none are given."""
+    even = None if _rounds(ledger, "accepted") is not None else _rounds(ledger, "break_even")
+    return None if even is None or even > _rounds(ledger, "draft_tokens") else even
 
 
 def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
