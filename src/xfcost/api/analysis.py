@@ -177,25 +177,24 @@ def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: 
     run, given = asked
     tokens, counted = ledger.metadata.grid_tokens, AccountOptions(orders=False, limits=False)
     step_run = run._replace(mode="decode", new_tokens=1, cached_prefix=0, size=None)
+    own = {**given, "trace": None, "new_tokens": None, "cached_prefix": None}
+    of_draft = {name: given.get(name) for name in ("fetch", "batch", "dtype", "attention", "on")}
 
-    def opened(name: Any, mode: Mode) -> System:
-        names = ("fetch", "batch", "dtype", "attention", "on")
-        options = (
-            {name: given.get(name) for name in names}
-            if name is draft.name
-            else {**given, "trace": None, "new_tokens": None, "cached_prefix": None}
-        )
-        return open_one("analyze", name, {**options, "mode": mode}, None, counted=True)
+    def opened(mode: Mode) -> System:
+        return open_one("analyze", spec, {**own, "mode": mode}, None, counted=True)
+
+    def drafter(mode: Mode) -> System:
+        return open_one("analyze", draft.name, {**of_draft, "mode": mode}, None, counted=True)
 
     def passes(size: int) -> list[Ledger]:
         if draft.is_model:
-            drafter = opened(draft.name, "decode")
-            return [drafter.account(one, counted) for one in draft.steps(step_run, size)]
+            model = drafter("decode")
+            return [model.account(one, counted) for one in draft.steps(step_run, size)]
         return head_passes(target.loaded, step_run, draft, size) if draft.name in DRAFT_HEADS else []
 
     def rounds(size: int, step: Ledger) -> Speculation:
-        verification = opened(spec, "prefill").account(draft.verifying(step_run, size), counted)
-        drafted, both = passes(size), [target, *([opened(draft.name, "decode")] if draft.is_model else [])]
+        verification = opened("prefill").account(draft.verifying(step_run, size), counted)
+        drafted, both = passes(size), [target, *([drafter("decode")] if draft.is_model else [])]
         sizes = list(filter(None, map(vocabulary_of, both)))
         return speculation(step, verification, drafted, draft, sizes)
 
@@ -204,14 +203,13 @@ def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: 
             return msgspec.structs.replace(ledger, speculation=rounds(tokens, ledger))
         last = tokens + max(1, run.new_tokens - 1 - draft.tokens)  # where the last round may begin
         steps = {
-            size: opened(spec, "decode").account(step_run._replace(tokens=(size,)), counted)
-            for size in (tokens + 1, last)
+            size: opened("decode").account(step_run._replace(tokens=(size,)), counted) for size in (tokens + 1, last)
         }
         ends = [rounds(size, step) for size, step in steps.items()]
         prompt = run._replace(mode="prefill", tokens=(tokens,), size=None, new_tokens=1, compared=True)
         prefill: Ledger | None = None
         if draft.is_model:
-            prefill = opened(draft.name, "prefill").account(prompt, counted)
+            prefill = drafter("prefill").account(prompt, counted)
         elif draft.name in ("mtp", "eagle"):  # Medusa's heads have no cache
             prefill = head_pass(target.loaded, prompt, draft)
         return msgspec.structs.replace(ledger, speculation=of_generation(ends[0], ends[-1], ledger, prefill))

@@ -429,6 +429,11 @@ def take_draft(given: dict[str, Any]) -> Draft | None:
 
     if given.get("mode") == "generate" and read_option("new_tokens", given.get("new_tokens")) == 1:
         raise UsageError("--new-tokens 1: the prefill gives it, and a draft has nothing to draft; give more of them")
+    if not isinstance(options["draft"], str | os.PathLike):
+        raise UsageError(
+            f"--draft: expected a model's name or the path of its spec, or mtp, eagle, medusa or ngram, got "
+            f"{shown(options['draft'])}"
+        )
     name, tokens = os.fspath(options["draft"]), options["draft_tokens"] or (1 if options["draft"] == "mtp" else 5)
     accepted, acceptance = options["accepted"], options["acceptance"]
     if accepted is not None and acceptance is not None:

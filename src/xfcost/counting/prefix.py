@@ -67,7 +67,7 @@ def prefill_behind(cached: int, tokens: int, at: Callable[[int, Mode], Ledger]) 
         if found is None:
             raise UsageError(
                 f"--cached-prefix {cached}: the stored counts of {whole.metadata.name} don't say what {row.path} costs "
-                "behind it; leave it out, or give another prefix"
+                "behind cached tokens; leave it out, or try another length"
             )
         rows.append(found)
     metadata = msgspec.structs.replace(whole.metadata, cached_prefix=cached)

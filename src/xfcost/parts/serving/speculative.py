@@ -90,7 +90,7 @@ def speculation(
         verification=_work(verification),
         experts=by_chance(verification),
         drafting=PassWork(macs=sum(one.macs for one in works), flops=sum(one.flops for one in works)),
-        notes=tuple(_notes(draft, passes, vocabularies)),
+        notes=tuple(_notes(step, passes, draft, vocabularies)),
     )
     on, of_pass = step.on, verification.on
     if on is None or of_pass is None:
@@ -184,7 +184,7 @@ def _together(target: MemoryNeed, draft: MemoryNeed, weights: int) -> MemoryNeed
     )
 
 
-def _notes(draft: Draft, passes: Sequence[Ledger], vocabularies: Sequence[int]) -> Iterator[str]:
+def _notes(step: Ledger, passes: Sequence[Ledger], draft: Draft, vocabularies: Sequence[int]) -> Iterator[str]:
     """What no engine runs, and what is assumed of the draft."""
     if len(set(vocabularies)) > 1:
         words = " and ".join(f"{size:,}" for size in vocabularies)
@@ -193,6 +193,8 @@ def _notes(draft: Draft, passes: Sequence[Ledger], vocabularies: Sequence[int]) 
         yield from (f"draft: {warning}" for warning in passes[-1].metadata.warnings)
     if passes and passes[-1].on is not None:
         yield "the draft is on the same devices, and divided as the target is"
+    if step.cache is not None and step.cache.recurrent_bytes:
+        yield "recurrent states after every drafted token, to go back to the last accepted one, are not counted"
     if draft.name == "mtp" and draft.tokens > 1:
         yield f"one MTP module runs {draft.tokens} times in a round, each time on its own last token"
     if draft.name in ("eagle", "medusa"):

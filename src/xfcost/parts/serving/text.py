@@ -282,14 +282,15 @@ def speculation_texts(ledger: Ledger) -> Iterator[TextLines]:
     if one.drafting.flops:
         words += f"; drafting takes {units.percent(one.drafting.flops, one.step.flops)} of a step's"
     yield line(words, head="speculative decoding: ")
-    if one.memory is not None and found is not None and one.draft_weights:
-        cached = f" + {cache_name(ledger.cache)} {units.size(one.draft_cache)}" if one.draft_cache else ""
+    if one.memory is not None and found is not None and (one.draft_weights or not one.fits):
+        more = [f"weights {units.size(one.draft_weights)}"] if one.draft_weights else []
+        more += [f"{cache_name(ledger.cache)} {units.size(one.draft_cache)}"] if one.draft_cache else []
         spare, available = one.memory.spare, one.memory.available
         fits = why_no_time(spare, available, found.memory_words)
         if spare is not None and fits is None:
             fits = f"fits, {units.size(spare)} of {units.size(available)}{found.memory_words} to spare"
-        words = f"weights {units.size(one.draft_weights)}{cached} more; {fits or 'the memory is not known'}"
-        yield line(words, head="memory of the draft: ")
+        words = f"{' + '.join(more)} more; " if more else ""
+        yield line(words + (fits or "the memory is not known"), head="memory with the draft: ")
     if found is None or one.break_even is not None:
         yield from _round_texts(one, speculation_basis(ledger))
         yield from _accepted_texts(one)
