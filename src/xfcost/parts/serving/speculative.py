@@ -75,7 +75,7 @@ def speculation(
 
     The `vocabularies` are those of target and draft that are known.
     """
-    works = [PassWork(macs=macs, flops=flops) for macs, flops in (work_of(one.rows) for one in passes)]
+    works = [_work(one) for one in passes]
     shared = [row for row in passes[-1].rows if row.vocabulary] if draft.name in ("mtp", "eagle") else []
     params = sum(row.params * row.times for row in passes[-1].rows) if passes else 0
     found = Speculation(

@@ -291,18 +291,11 @@ def speculation_texts(ledger: Ledger) -> Iterator[TextLines]:
             fits = f"fits, {units.size(spare)} of {units.size(available)}{found.memory_words} to spare"
         words = f"{' + '.join(more)} more; " if more else ""
         yield line(words + (fits or "the memory is not known"), head="memory with the draft: ")
+    if found is not None and one.break_even is not None:
+        basis = f"estimated at {shares_text(found)}" if one.estimated else "at the bound"
+        yield from _round_texts(one, f"{basis} {EXPECTED}" if one.experts else basis)
     if found is None or one.break_even is not None:
-        yield from _round_texts(one, speculation_basis(ledger))
         yield from _accepted_texts(one)
-
-
-def speculation_basis(ledger: Ledger) -> str:
-    """Which times those of a round are: `at the bound`, or estimated."""
-    one, found = ledger.speculation, ledger.on
-    if one is None or found is None:
-        return ""
-    experts = f" {EXPECTED}" if one.experts else ""
-    return f"estimated at {shares_text(found)}{experts}" if one.estimated else f"at the bound{experts}"
 
 
 # From here on a verification takes visibly longer than a step; with fewer accepted tokens than that a round is as long.
