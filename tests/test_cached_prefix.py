@@ -114,6 +114,23 @@ def test_windows_of_a_published_model_read_their_last_keys():
     assert {times: row.pairs for times, row in kernels.items()} == {22: 512 * 1000, 4: 3000 * 1000 + 1000 * 1001 // 2}
 
 
+def test_a_few_new_tokens_tell_layers_with_windows_apart():
+    """A prompt of 6 tokens fills no window, so that all 26 layers are alike in it; behind 4,000 tokens 22 have windows.
+
+    But for the logits, 6 new tokens are 6 steps, with 5 keys more than a step's 512 in a window; 4 heads of 256.
+    """
+    step = analyze("gemma-3-1b", mode="decode", N=4006)
+    behind = analyze("gemma-3-1b", mode="prefill", N=4006, cached_prefix=4000)
+    assert {row.times: (row.core.keys, row.pairs) for row in behind.rows if row.fused} == {
+        22: (6 + 511, 6 * 512),
+        4: (4006, 6 * 4000 + 21),
+    }
+    logits = next(row.macs for row in behind.rows if row.component == "lm_head")
+    more = 22 * 2 * 6 * 5 * 4 * 256
+    assert behind.total("macs") - logits == 6 * (step.total("macs") - logits) + more
+    assert behind.total("params") == step.total("params")
+
+
 @pytest.mark.parametrize("spec", ["gpt2", "qwen3-8b"])
 def test_the_longer_the_prefix_the_less_is_left(spec):
     found = [analyze(spec, mode="prefill", N=1024, cached_prefix=one, on="h100-sxm") for one in (2, 256, 512, 1022)]

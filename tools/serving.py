@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import xfcost
 from xfcost.ledger import units
-from xfcost.parts.serving.result import OnDevices
+from xfcost.parts.serving.result import OnDevices, Speculation
 from xfcost.spec.models import models
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"
@@ -105,6 +105,54 @@ def cache_lines() -> list[dict[str, str]]:
         }
         for one in caches()
     ]
+
+
+class SpeculativeFigure(NamedTuple):
+    """Published tokens/s of one sample with a draft and without, and our rounds."""
+
+    line: dict[str, str]
+    plain: float
+    """Without a draft, in print."""
+    printed: float
+    """With one."""
+    rounds: Speculation
+
+    @property
+    def needed(self) -> float:
+        """Tokens of a round that give as many, where its passes reach the share of their bound that steps reach."""
+        return self.printed / self.plain * ((self.rounds.break_even or 0) + 1)
+
+
+def speculative() -> list[SpeculativeFigure]:
+    """Every published figure of speculative decoding."""
+    found = []
+    for line in _lines("speculative.csv"):
+        run = {"N": line["N"], "mode": "decode", "on": line["devices"], "trace": False, "weights": line["weights"]}
+        ledger = xfcost.analyze(line["target"], **run, draft=line["draft"], draft_tokens=line["drafted"])
+        if ledger.speculation is None:
+            raise TypeError(f"{line['target']}: a run with a draft has rounds")
+        found.append(SpeculativeFigure(line, float(line["plain"]), float(line["printed"]), ledger.speculation))
+    return found
+
+
+def speculative_lines() -> list[dict[str, str]]:
+    """The lines of the table of speculative decoding."""
+    found = []
+    for one in speculative():
+        bounds = [one.rounds.with_accepted(drafted) for drafted in (0, one.rounds.draft_tokens)]
+        steps = (bounds[0].tokens_per_second or 0) / (bounds[0].speed_up or 1)
+        found.append(
+            {
+                "target and draft": f"{one.line['target']}, {one.line['draft']}",
+                "device": f"1 × {one.line['devices']}",
+                "without a draft": f"{one.plain:.4g} tokens/s ({100 * one.plain / steps:.0f} % of the bound)",
+                "with one": f"{one.printed:.4g} tokens/s",
+                "bound if all are accepted": f"{units.count(bounds[1].tokens_per_second, 3)} tokens/s",
+                "tokens per round": f"{one.needed:.2f} of {one.rounds.draft_tokens + 1}",
+                "source": f"{one.line['source']}; {one.line['note']}",
+            }
+        )
+    return found
 
 
 def left_out() -> dict[str, list[str]]:

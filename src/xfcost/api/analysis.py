@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
+from xfcost.api.runs import make_run, refuse, run_options, take_choosing, take_draft, timing_plan
 from xfcost.api.systems import (
     check_mixing,
     is_module,
@@ -20,12 +23,14 @@ from xfcost.api.systems import (
     shared_run,
     spec_name,
     system_ledgers,
+    vocabulary_of,
     with_remarks,
 )
-from xfcost.counting.system import AccountOptions
+from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.calibration import shipped_devices
 from xfcost.ledger.device import THIS_MACHINE, DeviceGroup
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantization import UNQUANTISED
 from xfcost.spec.load import load
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from xfcost.comparing.comparison import Comparison
+    from xfcost.parts.serving.result import Speculation
+    from xfcost.parts.serving.speculative import Draft
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
 
@@ -134,7 +141,10 @@ def analyze(
         if not is_module(spec) or given.get("example_inputs") is not None:
             raise UsageError("analyze: expected inputs of a torch module here, once; options are given by name")
         given["example_inputs"] = tensors[0] if len(tensors) == 1 else tensors
+    draft = take_draft(given)
     choosing, named = take_choosing(given), not is_module(spec) or is_program(spec)
+    if draft is not None and len(choosing.devices) > 1:
+        refuse("devices side by side", {"draft": draft.name}, devices=len(choosing.devices))
     how = account_options(given)
     if given.get("trace") is None and given.get("on") is None and given.get("cached_prefix") is None:
         how = how._replace(trace=None)
@@ -144,11 +154,68 @@ def analyze(
     how = how._replace(probe=bool(given.get("probe")), check=how.trace is not False or bool(given.get("mixing")))
     run = _checked(choosing.applied(own_run(system, given, named=named)), how)
     ledger = system.account(run, how)
+    if draft is not None:
+        return _with_draft(ledger, system, spec, draft, (run, given))
     if ledger.timing is None:
         return ledger
     from xfcost.api.roofline import with_roofs
 
     return with_roofs(ledger, how.timing)
+
+
+def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: tuple[Run, dict[str, Any]]) -> Ledger:
+    """`ledger`, a decode step or a generation of `spec`, with the rounds of a draft and this target.
+
+    `asked` are its run and options.
+
+    Raises:
+        UsageError: the target or the draft can't be counted so.
+    """
+    from xfcost.parts.serving.options import DRAFT_HEADS
+    from xfcost.parts.serving.speculative import head_pass, head_passes, of_generation, speculation
+
+    run, given = asked
+    tokens, counted = ledger.metadata.grid_tokens, AccountOptions(orders=False, limits=False)
+    step_run = run._replace(mode="decode", new_tokens=1, cached_prefix=0, size=None)
+    own = {**given, "trace": None, "new_tokens": None, "cached_prefix": None}
+    of_draft = {name: given.get(name) for name in ("fetch", "batch", "dtype", "attention", "on")}
+
+    def opened(mode: Mode) -> System:
+        return open_one("analyze", spec, {**own, "mode": mode}, None, counted=True)
+
+    def drafter(mode: Mode) -> System:
+        return open_one("analyze", draft.name, {**of_draft, "mode": mode}, None, counted=True)
+
+    def passes(size: int) -> list[Ledger]:
+        if draft.is_model:
+            model = drafter("decode")
+            return [model.account(one, counted) for one in draft.steps(step_run, size)]
+        return head_passes(target.loaded, step_run, draft, size) if draft.name in DRAFT_HEADS else []
+
+    def rounds(size: int, step: Ledger) -> Speculation:
+        verification = opened("prefill").account(draft.verifying(step_run, size), counted)
+        drafted, both = passes(size), [target, *([drafter("decode")] if draft.is_model else [])]
+        sizes = list(filter(None, map(vocabulary_of, both)))
+        return speculation(step, verification, drafted, draft, sizes)
+
+    try:
+        if run.mode == "decode":
+            return msgspec.structs.replace(ledger, speculation=rounds(tokens, ledger))
+        last = tokens + max(1, run.new_tokens - 1 - draft.tokens)  # where the last round may begin
+        steps = {
+            size: opened("decode").account(step_run._replace(tokens=(size,)), counted) for size in (tokens + 1, last)
+        }
+        ends = [rounds(size, step) for size, step in steps.items()]
+        prompt = run._replace(mode="prefill", tokens=(tokens,), size=None, new_tokens=1, compared=True)
+        prefill: Ledger | None = None
+        if draft.is_model:
+            prefill = drafter("prefill").account(prompt, counted)
+        elif draft.name in ("mtp", "eagle"):  # Medusa's heads have no cache
+            prefill = head_pass(target.loaded, prompt, draft)
+        return msgspec.structs.replace(ledger, speculation=of_generation(ends[0], ends[-1], ledger, prefill))
+    except (SpecError, UsageError) as error:
+        text = re.sub(r"--cached-prefix( \d+)?: ", "", str(error)).removeprefix(f"--draft {draft.name}: ")
+        raise UsageError(f"--draft {draft.name}: {text}") from None
 
 
 @takes(CompareOptions)

@@ -5,6 +5,7 @@ An option that has no effect with what else is given is refused, by one table, s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,7 +30,7 @@ from xfcost.ledger.lora import Lora
 from xfcost.ledger.offload import Offload
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.parts.serving.options import USUAL_HOST
+from xfcost.parts.serving.options import USUAL_HOST, DraftOptions
 from xfcost.parts.training.result import MESH_FIELDS, Mesh, RunPlan
 from xfcost.spec.architecture import PROMPTED
 from xfcost.spec.run import Run, is_deployed, with_defaults
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from xfcost.ledger.budgets import Budget
+    from xfcost.parts.serving.speculative import Draft
 
 
 _TIMES: Final = ("tokens", "peak", "mfu", "flops", "mbu", "sustained", "devices")
@@ -48,6 +50,8 @@ _TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
 _RESERVED: Final = ("memory_share", "cache_blocks")
 _HOSTED: Final = ("offload", "host", "host_memory")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
+# What draft and target together are not counted with; vLLM has no pipelines with a draft either.
+_NO_ROUNDS: Final = ("pipeline", "offload", "tokens_per_user", "device", "predict")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _ADAPTERS: Final = ("lora", "lora_on")
@@ -181,9 +185,26 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given.get("offload") is None,
         ),
     ),
+    "a draft": (
+        Refusal(
+            ("draft_tokens", "accepted", "acceptance"),
+            "{value}: is of speculative decoding; add its draft, as in --draft llama3.2-1b or --draft ngram",
+            lambda given: given.get("draft") is not None,
+        ),
+        Refusal(
+            ("draft",),
+            "{value}: applies only to --mode decode and --mode generate; add one of them, or leave --draft out",
+            lambda given: given.get("mode") in ("decode", "generate"),
+        ),
+        Refusal(
+            _NO_ROUNDS,
+            "{value}: rounds of --draft are counted without it; leave one of them out",
+            lambda given: given.get("draft") is None,
+        ),
+    ),
     "devices side by side": (
         Refusal(
-            ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel", *_HOSTED),
+            ("device", "predict", "probe", "memory_level", "draft", *MESH_FIELDS, "expert_parallel", *_HOSTED),
             "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),
@@ -421,6 +442,37 @@ def _counted(on: DeviceGroup, given: Mapping[str, Any]) -> DeviceGroup:
         return on
     tensor, pipeline, expert = (read_option(name, given.get(name)) or 1 for name in _SHARED)
     return msgspec.structs.replace(on, count=count or pipeline * max(tensor, expert))
+
+
+def take_draft(given: dict[str, Any]) -> Draft | None:
+    """The draft of speculative decoding among the options of `analyze`; None without one.
+
+    Raises:
+        UsageError: one of its options can't be, or has no effect with the others.
+    """
+    refuse("a draft", given)
+    options = {name: read_option(name, given.pop(name, None)) for name in DraftOptions.__annotations__}
+    if options["draft"] is None:
+        return None
+    from xfcost.parts.serving.speculative import Draft
+
+    if given.get("mode") == "generate" and read_option("new_tokens", given.get("new_tokens")) == 1:
+        raise UsageError("--new-tokens 1: the prefill gives it, and a draft has nothing to draft; give more of them")
+    if not isinstance(options["draft"], str | os.PathLike):
+        raise UsageError(
+            f"--draft: expected a model's name or the path of its spec, or mtp, eagle, medusa or ngram, got "
+            f"{shown(options['draft'])}"
+        )
+    name, tokens = os.fspath(options["draft"]), options["draft_tokens"] or (1 if options["draft"] == "mtp" else 5)
+    accepted, acceptance = options["accepted"], options["acceptance"]
+    if accepted is not None and acceptance is not None:
+        raise UsageError("--accepted and --acceptance: both say how many drafted tokens are accepted; give one of them")
+    if accepted is not None and accepted > tokens:
+        raise UsageError(
+            f"--accepted {accepted:g}: {tokens} are drafted in a round; expected no more (the target's own token is "
+            "not among them), or more --draft-tokens"
+        )
+    return Draft(name, tokens, accepted, acceptance)
 
 
 def _with_prices(

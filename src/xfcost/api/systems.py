@@ -25,7 +25,7 @@ from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import TF32
-from xfcost.spec.grammar import Spec
+from xfcost.spec.grammar import Spec, TokenInput
 from xfcost.spec.hub import HubName, config_label, hub_name, hub_source
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.models import counts_of, listed_name, models
@@ -403,6 +403,17 @@ def named_module(
 
 
 # ── its run ──
+
+
+def vocabulary_of(system: System) -> int | None:
+    """Tokens of the vocabulary that its spec or its config states."""
+    from xfcost.importing.configs import config_values
+
+    if system.loaded is None:
+        return None if system.config is None else (config_values(system.config) or {}).get("vocab_size")
+    stream = system.loaded.spec.decoder
+    given = (stream and stream.input) or system.loaded.spec.input
+    return given.vocabulary if isinstance(given, TokenInput) else None
 
 
 def own_run(system: System, given: Mapping[str, Any], *, named: bool) -> Run:

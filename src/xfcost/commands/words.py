@@ -62,6 +62,7 @@ def _on(value: str) -> str:
 MEANT: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(_DEVICES, _on),
     **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
+    "--draft": lambda value: f"xfcost analyze SPEC --mode decode --draft {value or 'ngram'}",
     "--rate": lambda value: f"--sustained {value or '125T'}, or --peak 312T --mfu 40%",
     "--x": lambda value: "--size 224:1024 (image sizes along x) or --N 196:3136 (tokens)",
     "--flops-only": lambda value: "--columns FLOPs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import CachedPrefix, PassWork
+from xfcost.ledger.module_rows import ALL, is_group
 from xfcost.ledger.operation import Operation
 
 # Tokens of the shortest prompts that are stored; one alone is a step.
@@ -42,7 +43,8 @@ def prefill_behind(cached: int, tokens: int, at: Callable[[int, Mode], Ledger]) 
     """The prefill of a prompt of so many `tokens` whose first `cached` ones are in the cache.
 
     Made of runs of other sizes, which `at` counts: the rows are those of a prompt as long as the new tokens, and an
-    attention kernel reads the cached keys too, as many as the decode step behind the prefix reads.
+    attention kernel reads the cached keys too, as many as the decode step behind the prefix reads. Layers that are
+    alike while their windows are not full are those of the whole prompt.
 
     Raises:
         UsageError: a row grows otherwise than with the tokens, and is no attention kernel; or layers are alike at one
@@ -56,18 +58,22 @@ def prefill_behind(cached: int, tokens: int, at: Callable[[int, Mode], Ledger]) 
     whole = at(tokens, "prefill")
     sizes = _sizes(tokens - cached, tokens)
     same = [_by_path(at(size, "prefill")) for size in sizes]
-    step, prefix, ends = _by_path(at(cached + 1, "decode")), _by_path(at(cached, "prefill")), _by_path(whole)
+    own, step, prefix = (
+        _by_path(at(*size)) for size in ((tokens - cached, "prefill"), (cached + 1, "decode"), (cached, "prefill"))
+    )
     rows = []
-    for row in at(tokens - cached, "prefill").rows:
-        if row.fused and row.core is not None:
-            others = [one.get(row.path) for one in (step, prefix, ends)]
-            found = _reading(row, *others) if all(one and one.times == row.times for one in others) else None
+    for end in whole.rows:
+        row = _like(end, own)
+        if row is not None and row.fused and row.core is not None:
+            others = [_like(end, one) for one in (step, prefix)]
+            alike = all(one is not None and one.times == row.times for one in others)
+            found = _reading(row, others[0], others[1], end) if alike else None
         else:
-            found = row if _is_linear(row, [one.get(row.path) for one in same], sizes) else None
+            found = row if row is not None and _is_linear(row, [_like(end, one) for one in same], sizes) else None
         if found is None:
             raise UsageError(
-                f"--cached-prefix {cached}: the stored counts of {whole.metadata.name} don't say what {row.path} costs "
-                "behind it; leave it out, or give another prefix"
+                f"--cached-prefix {cached}: the stored counts of {whole.metadata.name} don't say what {end.path} costs "
+                "behind cached tokens; leave it out, or try another length"
             )
         rows.append(found)
     metadata = msgspec.structs.replace(whole.metadata, cached_prefix=cached)
@@ -83,6 +89,16 @@ def _sizes(new: int, tokens: int) -> tuple[int, int, int]:
 
 def _by_path(ledger: Ledger) -> dict[str, Operation]:
     return {row.path: row for row in ledger.rows}
+
+
+def _like(row: Operation, rows: Mapping[str, Operation]) -> Operation | None:
+    """The same row of another size; where layers are alike there that differ here, that of all of them, for these."""
+    if row.path in rows:
+        return rows[row.path]
+    widened = ".".join(ALL if is_group(part) else part for part in row.path.split("."))
+    found = rows.get(widened)
+    names = ("path", "component", "stage", "block", "title", "times")
+    return found and msgspec.structs.replace(found, **{name: getattr(row, name) for name in names})
 
 
 def _is_linear(row: Operation, same: Sequence[Operation | None], sizes: tuple[int, int, int]) -> bool:

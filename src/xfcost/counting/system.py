@@ -35,6 +35,8 @@ class AccountOptions(NamedTuple):
     progress: Callable[[str], None] | None = None
     orders: bool | None = None
     """Do its rows have their orders in N? None: those of a module where they are found quickly."""
+    limits: bool = True
+    """Are the largest batch and N that fit the devices sought, and published runs like it?"""
     strict: bool = False
     """Is a module refused that has operations that are not counted?"""
     mixing: float = 0

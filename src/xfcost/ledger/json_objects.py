@@ -205,7 +205,7 @@ def checkpoint_object(ledger: Ledger) -> dict[str, Any]:
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
-    """The keys `cache`, `step` and `generation`; null in other modes; `cached_prefix` where a prompt has one."""
+    """The keys `cache`, `step` and `generation`; null in other modes; others where they are asked for."""
     step, generation = ledger.step, ledger.generation
     names = ("bytes_read", "intensity")
     derived = {name: getattr(step, name) for name in names} if step else {}
@@ -215,6 +215,7 @@ def mode_objects(ledger: Ledger) -> dict[str, Any]:
         "step": msgspec.to_builtins(step) | derived if step else None,
         "generation": msgspec.to_builtins(generation) | with_cache if generation else None,
         **_if_any("cached_prefix", ledger.prefix),
+        **({} if ledger.speculation is None else {"speculation": ledger.speculation.to_object()}),
     }
 
 

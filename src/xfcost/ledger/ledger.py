@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from xfcost.parts.mixing.result import Probe
     from xfcost.parts.prediction.result import Prediction
     from xfcost.parts.serving.choices import DeviceChoice
-    from xfcost.parts.serving.result import OnDevices
+    from xfcost.parts.serving.result import OnDevices, Speculation
     from xfcost.parts.training.result import Training
 
 
@@ -69,6 +69,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The generation, in the mode `generate`."""
     prefix: CachedPrefix | None = None
     """The prefill behind a cached prefix, with `--cached-prefix`."""
+    speculation: Speculation | None = None
+    """The rounds of a draft and the target, with `--draft`."""
     training: Training | None = None
     """The training step and run, in the mode `train`."""
     probe: Probe | None = None

@@ -310,6 +310,20 @@ def rate(option: str, given: Any) -> float:
     return real_number(option, given, least=1e-6, most=1e9, example="30")
 
 
+def accepted(option: str, given: Any) -> float:
+    """3, `3.2` or 0 -> drafted tokens that are accepted, on average.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    value = _fraction(given)
+    if value is None or not 0 <= value <= _MOST_SIDE:
+        raise UsageError(
+            f"{option} {shown(given)}: expected how many drafted tokens are accepted on average, as in {option} 3.2"
+        )
+    return float(value)
+
+
 def seconds(option: str, given: Any) -> float:
     """30, `30` or `30s` -> seconds.
 

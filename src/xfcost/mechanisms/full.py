@@ -371,14 +371,17 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         latent, k_turned = latent.split((self.kv_rank, self.rope_dim), -1)
         latent, rotary = t.norm("kv_norm", latent, "rms_norm"), Rotary(n, self.rope_base)
         options = {"fused": place.fused, "scaled_by": self.key_dim(d)}
+        pairs = n if t.decodes else self.pairs_behind(t.cached, place.grid)
+        causal = bool(self.causal) and not t.decodes
         if t.decodes or t.cached:
             q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
             latents = t.cache("cache", LatentCache(n), latent, k_turned, title="Latent and shared key to the cache")
-        if t.decodes:
+        if t.decodes or self._absorbs(t.cached, place):
             maps = Absorbed(self.kv_rank, h, (content, values))
             kv_up = partial(t.run, "kv_up", title="Maps out of the latent, on Q and on what it read")
             q = t.leaf("join", beside, kv_up(maps, q), q_turned, title="Parts of Q beside each other")
-            y = attend(t, q, latents, latents.narrow(-1, 0, self.kv_rank), pairs=n, shared=h, **options)
+            values_of = latents.narrow(-1, 0, self.kv_rank)
+            y = attend(t, q, latents, values_of, pairs=pairs, causal=causal, shared=h, **options)
             y = kv_up(maps._replace(to_values=True), y)
         else:
             if t.cached:
@@ -390,9 +393,17 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
                 q_turned, k_turned = t.run("rotary", rotary, q_turned), t.run("rotary", rotary, k_turned.unsqueeze(1))
             q = t.leaf("join", beside, q, q_turned)
             k = t.leaf("join", beside, k, k_turned.expand(-1, h, -1, -1))
-            pairs = self.pairs_behind(t.cached, place.grid)
-            y = attend(t, q, k, v, pairs=pairs, causal=bool(self.causal), **options)
+            y = attend(t, q, k, v, pairs=pairs, causal=causal, **options)
         return t.linear("out", join_heads(y), d, bias=self.projection_bias)
+
+    def _absorbs(self, cached: Number, place: Place) -> bool:
+        """Do the maps out of the latent, behind so many `cached` tokens, take fewer products on the new queries?"""
+        if not cached:
+            return False
+        new, n = place.grid.total, cached + place.grid.total
+        written, values = self.content(place.dim) + self.values(place.dim), self.values(place.dim)
+        absorbed = new * (self.kv_rank * written + n * (self.kv_rank + self.latent))
+        return bool(absorbed < n * self.kv_rank * written + new * n * (self.key_dim(place.dim) + values))
 
     def _queries(self, t: Operations, x: Tensor, keys: Number) -> Tensor:
         if self.q_rank is None:

@@ -16,8 +16,9 @@ from xfcost.spec.run import Run, cache_of, tensors_of, weights_of
 
 
 def sized_on_devices(
-    ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun], published: WeightFormat | str | None
-) -> Ledger:
+    ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun], published: WeightFormat | str | None, *,
+    limits: bool = True,
+) -> Ledger:  # fmt: skip
     """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes.
 
     Of the weights that is the `published` format, where the run gives none.
@@ -38,4 +39,4 @@ def sized_on_devices(
     if run.on is None and not run.choices:
         return ledger
     sizes = sizes_of(ledger)
-    return with_choices(on_devices(ledger, run, sizes), run, sizes)
+    return with_choices(on_devices(ledger, run, sizes, limits=limits), run, sizes)

@@ -133,6 +133,8 @@ class PublishedSystem(System):
         """Its stored counts at the N of the run, with their closed form, on the devices of the run."""
         tokens, cached = self._tokens(run), run.cached_prefix
         ledger = self._behind(cached, tokens, "prefill", self.batch) if cached else self._at(tokens)
+        if run.logits == "all":
+            ledger = self._with_all_logits(ledger, tokens, tokens - cached)
         last = tokens
         if self.mode == "generate":
             pieces = self.counts.modes["prefill"]
@@ -152,7 +154,7 @@ class PublishedSystem(System):
         if self.remakes_keys and (note := models()[self.key].step_note):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
         ledger = ledger.at_positions(last, positions_of_config(self._own_config) if self.has_tokens else None)
-        ledger = sized_on_devices(ledger, run, self._sizes, self.weights)
+        ledger = sized_on_devices(ledger, run, self._sizes, self.weights, limits=how.limits)
         if not cached:
             return ledger
         other = self.with_samples(self.batch)
@@ -166,6 +168,18 @@ class PublishedSystem(System):
             return self.at(tokens, mode, batch)
         check_prefix(cached, tokens)
         return prefill_behind(cached, tokens, lambda size, mode: self.at(size, mode, batch))
+
+    def _with_all_logits(self, ledger: Ledger, tokens: int, new: int) -> Ledger:
+        """A prefill with the logits of all of its `new` tokens: its head runs as for so many samples more.
+
+        Raises:
+            UsageError: its head is no product alone.
+        """
+        if (head := head_of(ledger)) is None:
+            raise UsageError(f"{self.name}: the stored counts don't say what the logits of several positions cost")
+        wide = self.at(tokens, "prefill", self.batch * new)
+        metadata = msgspec.structs.replace(ledger.metadata, logits="all")
+        return msgspec.structs.replace(ledger, rows=(*ledger.rows[:head], *wide.rows[head:]), metadata=metadata)
 
     def _sizes(self, ledger: Ledger) -> SizedRun:
         """The run of its ledger at other N, modes and batches."""

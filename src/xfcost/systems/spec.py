@@ -221,7 +221,9 @@ class SpecSystem(System):
             from xfcost.parts.serving.bounds import sizes_of_spec, with_devices
             from xfcost.parts.serving.choosing import with_choices
 
-            return architecture, with_choices(with_devices(ledger, *given), run, sizes_of_spec(*given))
+            return architecture, with_choices(
+                with_devices(ledger, *given, limits=how.limits), run, sizes_of_spec(*given)
+            )
 
     def _traced(self, ledger: Ledger, run: Run, architecture: Architecture, say: Say) -> Ledger:
         """`ledger` joined with the trace, and with the results of its mode; of a generation, some steps are traced."""

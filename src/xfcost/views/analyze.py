@@ -23,6 +23,8 @@ from xfcost.parts.serving.text import (
     experts_texts,
     fit_texts,
     generation_table,
+    speculation_table,
+    speculation_texts,
     time_texts,
     weights_texts,
 )
@@ -99,6 +101,8 @@ def _parts(
     yield from matrix_multiply_texts(ledger)
     if ledger.generation is not None:
         yield from (Gap(), generation_table(ledger.generation))
+    if (rounds := speculation_table(ledger)) is not None:
+        yield from (Gap(), rounds)
     yield from plan_parts(ledger)
     yield from training_parts(ledger)
     yield from probe_parts(ledger)
@@ -155,6 +159,7 @@ def _endnotes(ledger: Ledger, operations: DataTable | None, *, verbose: bool) ->
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:
+    yield from () if ledger.speculation is None else ledger.speculation.notes
     if active_params(ledger):
         yield (
             "active parameters: those that one token uses; only its own experts, but whole embeddings, routers and "
@@ -467,6 +472,8 @@ def _paper_parts(
 ) -> Iterator[Part]:
     """Of groups the totals over all blocks, of operations those of one block; in LaTeX under the names of blocks."""
     yield preamble([ledger])
+    if (rounds := speculation_table(ledger)) is not None:
+        yield rounds
     backward = ["backward_macs"] if ledger.training else []
     trace = ["traced_macs"] if form == "markdown" or ledger.agreement is not None else []
     heads = {QUANTITIES[name].head: name for name in ("params", "macs", *backward, "flops", *trace)}
@@ -498,7 +505,10 @@ def preamble(ledgers: Sequence[Ledger]) -> TextLines:
     for ledger in ledgers:
         run = circumstances(ledger.metadata).replace("\n", "   ")
         texts.append(f"{ledger.metadata.name}: {run}; {params_text(ledger)}   {work_text(ledger)}")
-        texts += [text.plain for text in (*fit_texts(ledger), *weights_texts(ledger), *time_texts(ledger))]
+        texts += [
+            text.plain
+            for text in (*fit_texts(ledger), *weights_texts(ledger), *time_texts(ledger), *speculation_texts(ledger))
+        ]
     return TextLines([*texts, CONVENTION])
 
 

@@ -20,6 +20,7 @@ from xfcost.parts.serving.text import (
     fit_texts,
     included_texts,
     rate_texts,
+    speculation_texts,
     step_answers,
     time_texts,
     weights_texts,
@@ -61,6 +62,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from checkpoint_texts(ledger)
     yield from time_texts(ledger)
     yield from rate_texts(ledger)
+    yield from speculation_texts(ledger)
     yield from reached_texts(ledger) if ledger.training is None else ()
     yield from prediction_texts(ledger)
     yield from time_answer(ledger)

@@ -227,7 +227,9 @@ def largest_true(holds: Callable[[int], bool], start: int, most: int) -> int | N
     return last_true(holds, low, high)
 
 
-def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+def with_devices(
+    ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, *, limits: bool = True
+) -> Ledger:
     """`ledger` of a spec on the devices of the run, of several with its activations; as it is in training.
 
     Raises:
@@ -242,7 +244,7 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     if mode == "generate" and run.new_tokens > 1:
         last = sizes.ledger(sizes.tokens + run.new_tokens - 1, "decode", sizes.batch)
         peak = max(peak, last.activations or 0)
-    return on_devices(msgspec.structs.replace(ledger, activations=peak), run, sizes)
+    return on_devices(msgspec.structs.replace(ledger, activations=peak), run, sizes, limits=limits)
 
 
 def sizes_of_spec(loaded: Loaded, run: Run, architecture: Architecture) -> SizedRun:

@@ -9,6 +9,10 @@ from xfcost.ledger.execution import MOST_DEVICES, Convention
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
 
+# Drafts of speculative decoding that are no model of their own: layers of the target's sizes, and a look-up.
+DRAFT_HEADS: Final = ("mtp", "eagle", "medusa")
+NO_DRAFT_MODEL: Final = "ngram"
+MOST_DRAFTED: Final = 64
 # The host of `--offload` where none is given: a desktop with two channels of DDR5.
 USUAL_HOST: Final = "ryzen-9950x"
 MOST_PREFIX: Final = 2**31
@@ -174,4 +178,44 @@ class ChoosingOptions(TypedDict, total=False):
     ]
     tokens_per_user: Annotated[
         Real, Option("With --on: find the largest batch with this rate per sample (30).", "RATE", read.rate)
+    ]
+
+
+class DraftOptions(TypedDict, total=False):
+    """Devices and plan."""
+
+    draft: Annotated[
+        str | None,
+        Option(
+            "In decode and generate: speculative decoding with a draft model (any SPEC), mtp, eagle, medusa or ngram.",
+            "SPEC",
+            python="`mtp`, `eagle` and `medusa` are layers of the target's sizes, `ngram` looks tokens up.",
+        ),
+    ]
+    draft_tokens: Annotated[
+        Whole,
+        Option(
+            "With --draft: tokens drafted per round (default: 5; mtp: 1).",
+            "INT",
+            read.integer(MOST_DRAFTED, "5", prefixed=False),
+            python="The target verifies one more token in a pass.",
+        ),
+    ]
+    accepted: Annotated[
+        Real,
+        Option(
+            "With --draft: drafted tokens accepted per round, on average (3.2).",
+            "TOKENS",
+            read.accepted,
+            python="vLLM's mean acceptance length and SGLang's accept length are one more.",
+        ),
+    ]
+    acceptance: Annotated[
+        Real,
+        Option(
+            "With --draft: probability that a drafted token is accepted (80%), instead of --accepted.",
+            "RATE",
+            read.share("of the drafted tokens", "0.8", "80%"),
+            python="Of tokens one after the other: α + α² + … + α^k are accepted (Leviathan et al. 2023, equation 1).",
+        ),
     ]

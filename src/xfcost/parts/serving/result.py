@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.modes import PassWork
 from xfcost.ledger.offload import HostTime, Offload
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.roofs import Bound
@@ -432,3 +434,181 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
             "parallelism": msgspec.to_builtins(plan) | {"replicas": plan.replicas(self.on.count)},
             "communication": exchanged,
         }
+
+
+class WithAccepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A round of speculative decoding in which so many drafted tokens are accepted on average, for each sample."""
+
+    accepted: float
+    acceptance: float
+    """α with which tokens one after the other give as many: α + α² + … + α^k."""
+    tokens: float
+    """Of a round: the accepted ones, and the one that the target gives in any case."""
+    flops_per_token: float
+    """Of target and draft."""
+    seconds_per_token: float | None
+    """Of a sample; the lower bound, at its efficiencies where they are given. None without devices, or room."""
+    tokens_per_second: float | None
+    """Of all samples."""
+    speed_up: float | None
+    """Against decoding without a draft, both at their bounds."""
+
+
+class Speculation(msgspec.Struct, frozen=True, kw_only=True):
+    """Speculative decoding (Leviathan et al. 2023, arXiv:2211.17192, algorithm 1) instead of decode steps.
+
+    In a round the draft gives k tokens, one after the other; the target computes them and the token before them, k + 1
+    for each sample, in one pass behind its cache; a of the k are accepted, and the pass gives one token more. vLLM's
+    "mean acceptance length" and SGLang's "accept length" are a + 1. If each is accepted with the probability α until
+    one is not, (1 - α^(k+1)) / (1 - α) tokens are expected (equation 1).
+
+    The passes run one after the other, so that the bounds of their times are added. Left out: sampling, the acceptance
+    test, and that a draft reads tokens anew which it had not computed itself.
+
+    Of a generation a round is the mean of the first and the last one, and so is a step: FLOPs and bytes grow with N
+    evenly, or ever more slowly where windows fill.
+    """
+
+    draft: str
+    method: str
+    """draft_model, mtp, eagle, medusa or ngram, as vLLM's speculative_config calls them."""
+    draft_tokens: int
+    """k."""
+    batch: int
+    accepted: float | None
+    """a, as given or by α; None where neither is given."""
+    acceptance: float | None
+    """α, where it is given."""
+    draft_params: int
+    """Without tables that the draft shares with the target."""
+    step: PassWork
+    """Of the target without a draft."""
+    verification: PassWork
+    """Of the target on k + 1 tokens of each sample."""
+    drafting: PassWork
+    """Of all passes of the draft in a round."""
+    from_rounds: int = 1
+    """Tokens that rounds give each sample: of a generation all but the first, which the prefill gives."""
+    prefill: PassWork | None = None
+    """Of a generation: target and draft on the prompt; None of a decode step."""
+    prefill_times: tuple[TimeBound, ...] = ()
+    step_time: TimeBound | None = None
+    """Times are None without devices."""
+    plain_times: tuple[TimeBound, ...] = ()
+    """Of the same tokens without a draft: a step, or the phases of the generation."""
+    verification_time: TimeBound | None = None
+    draft_times: tuple[TimeBound, ...] = ()
+    """Of its passes: of Medusa's heads one, of an n-gram none."""
+    memory: MemoryNeed | None = None
+    """Of target and draft together, with the tokens of a round in their caches."""
+    draft_weights: int = 0
+    """Bytes of the draft in `memory`."""
+    draft_cache: int = 0
+    mfu: float | None = None
+    mbu: float | None = None
+    experts: bool = False
+    """Is an expected number of experts read in the verification?"""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Does it fit, or is no memory known?"""
+        return self.memory is None or self.memory.fits is not False
+
+    @property
+    def times(self) -> tuple[TimeBound, ...]:
+        """Of the passes of a round, in their order; () without devices."""
+        return () if self.verification_time is None else (*self.draft_times, self.verification_time)
+
+    def seconds(self, *times: TimeBound, estimated: bool = False) -> float | None:
+        """Of passes one after the other: their lower bounds, or `estimated`; None where a share for that is missing."""
+        found = [one.at(self.mfu, self.mbu) if estimated else one for one in times]
+        return sum(one.seconds for one in found if one is not None) if all(found) else None
+
+    @property
+    def estimated(self) -> bool:
+        """Are all passes estimated at given efficiencies?"""
+        known = bool(self.plain_times) and (self.mfu is not None or self.mbu is not None)
+        return known and self.seconds(*self.times, *self.prefill_times, *self.plain_times, estimated=True) is not None
+
+    def lasting(self, *times: TimeBound) -> float | None:
+        """Seconds of passes, estimated where all are; None without devices, or room on them."""
+        return self.seconds(*times, estimated=self.estimated) if self.plain_times and self.fits else None
+
+    @property
+    def break_even(self) -> float | None:
+        """With so many accepted tokens it takes as long as without a draft; infinite where a draft's prefill does."""
+        one, prefill, plain = (self.lasting(*times) for times in (self.times, self.prefill_times, self.plain_times))
+        if one is None or prefill is None or plain is None:
+            return None
+        return max(0.0, self.from_rounds * one / (plain - prefill) - 1) if plain > prefill else math.inf
+
+    def with_accepted(self, accepted: float) -> WithAccepted:
+        """Rounds with so many accepted tokens."""
+        rounds, tokens = self.from_rounds / (accepted + 1), self.from_rounds + (self.prefill is not None)
+        one, prefill, plain = (self.lasting(*times) for times in (self.times, self.prefill_times, self.plain_times))
+        seconds = None if one is None or prefill is None else prefill + rounds * one
+        flops = rounds * (self.verification.flops + self.drafting.flops) + (self.prefill.flops if self.prefill else 0)
+        return WithAccepted(
+            accepted=accepted,
+            acceptance=self.acceptance_of(accepted),
+            tokens=accepted + 1,
+            flops_per_token=flops / self.batch / tokens,
+            seconds_per_token=None if seconds is None else seconds / tokens,
+            tokens_per_second=self.batch * tokens / seconds if seconds else None,
+            speed_up=plain / seconds if seconds and plain else None,
+        )
+
+    def acceptance_of(self, accepted: float) -> float:
+        """α with α + α² + … + α^k = a, by halving."""
+        low, high = 0.0, 1.0 if accepted else 0.0
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            enough = expected_accepted(middle, self.draft_tokens) >= accepted
+            low, high = (low, middle) if enough else (middle, high)
+        return high
+
+    def rows(self) -> list[WithAccepted]:
+        """Every number of accepted tokens, of many about ten."""
+        step = max(1, self.draft_tokens // _MOST_ROWS)
+        return [self.with_accepted(a) for a in sorted({*range(0, self.draft_tokens, step), self.draft_tokens})]
+
+    def to_object(self) -> dict[str, Any]:
+        """The key `speculation` of JSON."""
+        names = ("draft", "method", "draft_tokens", "draft_params")
+        works = {name: msgspec.to_builtins(getattr(self, name)) for name in ("step", "verification", "drafting")}
+        given = None if self.accepted is None else msgspec.to_builtins(self.with_accepted(self.accepted))
+        works |= {} if self.prefill is None else {"prefill": msgspec.to_builtins(self.prefill)}
+        found: dict[str, Any] = {name: getattr(self, name) for name in names} | works
+        found |= {"with_accepted": given, "by_accepted": [msgspec.to_builtins(one) for one in self.rows()]}
+        if self.step_time is None or self.verification_time is None or self.memory is None:
+            return found | {"notes": list(self.notes)}
+        times = {"step": [self.step_time], "verification": [self.verification_time], "draft": self.draft_times}
+        times |= {"round": self.times, "prefill": self.prefill_times, "without_draft": self.plain_times}
+        even = self.break_even
+        return found | {
+            "least_seconds": {name: self.seconds(*one) for name, one in times.items()},
+            "estimated_seconds": {name: self.seconds(*one, estimated=True) for name, one in times.items()},
+            "step_bound": self.step_time.bound,
+            "verification_bound": self.verification_time.bound,
+            "break_even_accepted": None if even is None or even > self.draft_tokens else even,
+            "memory": {
+                **{name: getattr(self.memory, name) for name in ("weights", "cache", "activations", "available")},
+                "needed": self.memory.reserved,
+                "spare": self.memory.spare,
+                "fits": self.memory.fits,
+                "draft_weights": self.draft_weights,
+                "draft_cache": self.draft_cache,
+            },
+            "notes": list(self.notes),
+        }
+
+
+# Rows of a table, and steps in which a double is found exactly.
+_MOST_ROWS: Final = 10
+_HALVINGS: Final = 60
+
+
+def expected_accepted(acceptance: float, draft_tokens: int) -> float:
+    """α + α² + … + α^k: drafted tokens that are accepted, each with α if those before it are."""
+    return sum(acceptance**token for token in range(1, draft_tokens + 1))

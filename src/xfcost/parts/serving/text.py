@@ -15,7 +15,15 @@ from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.quantization import CACHE_FORMATS
 from xfcost.ledger.roofs import Bound
 from xfcost.parts.serving.evidence import Evidence, PublishedRun
-from xfcost.parts.serving.result import ComputeBoundBatch, MemoryNeed, Offloaded, OnDevices, output_word
+from xfcost.parts.serving.result import (
+    ComputeBoundBatch,
+    MemoryNeed,
+    Offloaded,
+    OnDevices,
+    Speculation,
+    output_word,
+    why_no_time,
+)
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
 EXPECTED: Final = "with the expected experts"
@@ -261,6 +269,116 @@ def seconds_range(evidence: Evidence) -> str:
     return "" if evidence.seconds is None else value_range(*map(units.seconds, evidence.seconds))
 
 
+def speculation_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """Draft and target, their memory, a round's time, what the verification waits for, and what is gained."""
+    one, found = ledger.speculation, ledger.on
+    if one is None:
+        return
+    verb = "draft" if one.method == "medusa" else "drafts"
+    words = f"{one.draft} {verb} {units.number_of(one.draft_tokens, 'token')} per round, and {ledger.metadata.name} "
+    words += f"verifies {one.draft_tokens + 1:,} of each sample in one pass, with "
+    words += f"{units.ratio(one.verification.flops / (one.step.flops or 1), 3)} the FLOPs of a step"
+    if one.drafting.flops:
+        words += f"; drafting takes {units.percent(one.drafting.flops, one.step.flops)} of a step's"
+    yield line(words, head="speculative decoding: ")
+    if one.memory is not None and found is not None and (one.draft_weights or not one.fits):
+        more = [f"weights {units.size(one.draft_weights)}"] if one.draft_weights else []
+        more += [f"{cache_name(ledger.cache)} {units.size(one.draft_cache)}"] if one.draft_cache else []
+        spare, available = one.memory.spare, one.memory.available
+        fits = why_no_time(spare, available, found.memory_words)
+        if spare is not None and fits is None:
+            fits = f"fits, {units.size(spare)} of {units.size(available)}{found.memory_words} to spare"
+        words = f"{' + '.join(more)} more; " if more else ""
+        yield line(words + (fits or "the memory is not known"), head="memory with the draft: ")
+    if found is not None and one.break_even is not None:
+        basis = f"estimated at {shares_text(found)}" if one.estimated else "at the bound"
+        yield from _round_texts(one, f"{basis} {EXPECTED}" if one.experts else basis)
+    if found is None or one.break_even is not None:
+        yield from _accepted_texts(one)
+
+
+# From here on a verification takes visibly longer than a step; with fewer accepted tokens than that a round is as long.
+_LONGER: Final = 1.05
+_FEW: Final = 0.01
+# The share of the drafted tokens that examples have accepted.
+_OFTEN: Final = 0.64
+
+
+def _round_texts(one: Speculation, basis: str) -> Iterator[TextLines]:
+    """`round: 13.7 ms at the bound, 12.0 ms of it verification, which stays memory-bound; a step takes 12.0 ms`."""
+    if one.step_time is None or one.verification_time is None:
+        return
+    step, verification, whole, prefill = (
+        one.lasting(*times) or 0.0 for times in ([one.step_time], [one.verification_time], one.times, one.prefill_times)
+    )
+    before, now = one.step_time.bound, one.verification_time.bound
+    more = ": more tokens choose more experts" if one.experts and before == now == "memory-bound" else ""
+    words = f"{units.seconds(whole)} {basis}, {units.seconds(verification)} of it the verification; a step takes "
+    words += units.seconds(step)
+    if one.prefill is not None:
+        words += f"; the prefill of both {units.seconds(prefill)}"
+    yield line(words, head="round: " if one.prefill is None else "round (mean of the first and the last): ")
+    longer = (
+        f"takes {units.ratio(verification / step, 3)} as long as a step{more}"
+        if verification > _LONGER * step
+        else "takes as long as a step"
+    )
+    yield line(f"the verification {'stays' if before == now else 'becomes'} {now}, and {longer}")
+
+
+def _accepted_texts(one: Speculation) -> Iterator[TextLines]:
+    """What is gained with the accepted tokens that are given, or how to give them; from how many on anything is."""
+    even = "" if one.break_even is None else _break_even(one, one.break_even)
+    if one.accepted is None:
+        example = f"--accepted {_OFTEN * one.draft_tokens:.2g}"
+        advice = f"pass how many tokens are accepted: {example} (vLLM's mean acceptance length less 1), or "
+        yield TextLines([even or "the gain depends on the draft"], advice=f"{advice}--acceptance 80%")
+        return
+    gained = one.with_accepted(one.accepted)
+    words = f"{gained.tokens:.3g} tokens per round, {units.count(gained.flops_per_token)}FLOPs per token"
+    if gained.tokens_per_second is not None and gained.speed_up is not None:
+        each = f", {units.count(gained.tokens_per_second / one.batch, 3)} of each sample" if one.batch > 1 else ""
+        words = f"{gained.tokens:.3g} tokens per round; {units.count(gained.tokens_per_second, 3)} tokens/s{each}, "
+        words += f"{units.ratio(gained.speed_up, 3)} as fast as without a draft"
+    yield line(words, head=f"with {one.accepted:.3g} of {one.draft_tokens} accepted: ")
+    if even:
+        yield line(even)
+
+
+def _break_even(one: Speculation, accepted: float) -> str:
+    """From how many accepted tokens on a round gives more than steps in its time."""
+    if accepted < _FEW:
+        return "faster than without a draft as soon as any token is accepted"
+    if accepted > one.draft_tokens:
+        return f"slower than without a draft even if all {one.draft_tokens} are accepted"
+    rate = 100 * one.acceptance_of(accepted)
+    return f"faster than without a draft from {accepted:.2g} accepted tokens on (acceptance rate {rate:.2g} %)"
+
+
+def speculation_table(ledger: Ledger) -> DataTable | None:
+    """A row for every number of accepted tokens; None without a draft."""
+    one = ledger.speculation
+    if one is None:
+        return None
+    heads = ["tokens/round", "FLOPs/token"]
+    if one.break_even is not None:
+        each = ["per sample"] if one.batch > 1 else []
+        heads = ["per token", "tokens/s", *each, "speed-up"]
+    rows = []
+    for row in one.rows():
+        cells = {
+            "tokens/round": f"{row.tokens:g}",
+            "FLOPs/token": units.count(row.flops_per_token),
+            "per token": units.seconds(row.seconds_per_token),
+            "tokens/s": units.count(row.tokens_per_second),
+            "per sample": units.count(row.tokens_per_second and row.tokens_per_second / one.batch),
+            "speed-up": units.ratio(row.speed_up, 3),
+        }
+        first = [f"{row.accepted:g} of {one.draft_tokens}", f"{100 * row.acceptance:.3g} %"]
+        rows.append([*first, *(cells[head] for head in heads)])
+    return DataTable(numbers("accepted", "acceptance", *heads), rows)
+
+
 def value_range(low: str, high: str) -> str:
     """`26 ms`, `43 ms` -> `26 to 43 ms`; of two that are the same that one."""
     number, _, unit = low.partition(" ")
@@ -366,7 +484,7 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield line(_sharing(found.parallelism, found.on), head="shared: ")
         yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
-        yield line(reaches)
+        yield line(f"without the draft it {reaches}" if ledger.speculation is not None else reaches)
     if found.no_time is None:
         yield from _time_bases(found, ledger)
     for note in (*found.notes, *found.on.device.notes):

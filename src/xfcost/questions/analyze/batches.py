@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
@@ -13,7 +13,7 @@ from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.read_numbers import whole
-from xfcost.parts.serving.result import OnDevices, output_word
+from xfcost.parts.serving.result import MemoryNeed, Speculation, output_word
 from xfcost.parts.serving.text import included_texts
 from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, notes
@@ -24,7 +24,8 @@ _MOST_BATCHES: Final = 100
 _OF_COUNTS: Final = ("macs", "flops", "attention_peak_bytes")
 _COLUMNS: Final = (
     *_OF_COUNTS, "cache_bytes", "intensity", "kept_bytes", "step_bytes", "needed_bytes", "fits", "least_seconds",
-    "bound", "estimated_seconds", "most_outputs_per_second", "seconds",
+    "bound", "estimated_seconds", "most_outputs_per_second", "draft_outputs_per_second", "draft_speed_up",
+    "break_even_accepted", "seconds",
 )  # fmt: skip
 
 _FITS: Final = {True: "yes", False: "no", None: units.DASH}
@@ -41,22 +42,54 @@ class _Column(NamedTuple):
     texts: list[str]
 
 
+def _gain(name: str) -> Callable[[Speculation], Any]:
+    """A figure of rounds with the accepted tokens that are given."""
+    return lambda one: None if one.accepted is None else getattr(one.with_accepted(one.accepted), name)
+
+
+def _break_even(one: Speculation) -> float | None:
+    """With how many accepted tokens rounds take as long as steps, where none are given."""
+    even = None if one.accepted is not None else one.break_even
+    return None if even is None or even > one.draft_tokens else even
+
+
+# Columns of speculative decoding: key -> heading, value, text.
+_ROUNDS: Final[dict[str, tuple[str, Callable[[Speculation], Any], Callable[[Any], str]]]] = {
+    "draft_outputs_per_second": ("with draft", _gain("tokens_per_second"), units.count),
+    "draft_speed_up": ("speed-up", _gain("speed_up"), lambda ratio: units.ratio(ratio, 3)),
+    "break_even_accepted": ("even at", _break_even, lambda accepted: f"{accepted:.2f} accepted"),
+}
+
+
 def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
     """Those that some run has."""
     every, on_devices = [Counted(ledger) for ledger in ledgers], ledgers[0].on is not None
     for key in _COLUMNS:
         if (quantity := QUANTITIES.get(key)) is not None:
             values = [None if (value := quantity.of(one)) is UNSET else value for one in every]
+            if key == "needed_bytes" and on_devices:
+                values = [memory.reserved for memory in _memories(ledgers)]
             if any(values) and not (on_devices and key in _OF_COUNTS):
                 yield _Column(quantity.head, key, values, [figure_text(key, value) for value in values])
+        elif key in _ROUNDS:
+            head, of, text = _ROUNDS[key]
+            values = [None if ledger.speculation is None else of(ledger.speculation) for ledger in ledgers]
+            if any(value is not None for value in values):
+                yield _Column(head, key, values, [units.DASH if value is None else text(value) for value in values])
         elif on_devices:
-            yield _of_devices(key, [ledger.on for ledger in ledgers if ledger.on is not None], ledgers[0].metadata.mode)
+            yield _of_devices(key, ledgers, ledgers[0].metadata.mode)
 
 
-def _of_devices(key: str, found: Sequence[OnDevices], mode: str) -> _Column:
+def _memories(ledgers: Sequence[Ledger]) -> list[MemoryNeed]:
+    """Of the model, and of its draft where it has one."""
+    return [(None if one.speculation is None else one.speculation.memory) or one.on.memory for one in ledgers if one.on]
+
+
+def _of_devices(key: str, ledgers: Sequence[Ledger], mode: str) -> _Column:
     """What compares no systems: whether a run fits, its bound, and its rate where it fits."""
+    found = [ledger.on for ledger in ledgers if ledger.on is not None]
     if key == "fits":
-        fits = [on.memory.fits for on in found]
+        fits = [memory.fits for memory in _memories(ledgers)]
         return _Column("fits", key, fits, [_FITS[one] for one in fits])
     if key == "bound":
         bounds = [on.time.bound for on in found]
