@@ -1,4 +1,4 @@
-"""Layers of speculative decoding that stand on a model of given sizes: no spec writes them, `--draft` adds them."""
+"""Layers of speculative decoding on top of a model of given sizes: no spec writes them, `--draft` adds them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _apply_setting(data: dict[str, Any], source: Source, setting: str) -> None:
         raise UsageError(f"{shown} expected key=value, as in --set stages.0.depth=4")
     if (first := _words(key)[0]) in _FILE_KEYS:
         raise UsageError(f"{shown} `{first}` belongs to a file; name the spec itself instead of the one you set it on")
-    if key not in Spec.__struct_fields__ and _holds(data, key):
+    if key not in Spec.__struct_fields__ and "." not in key and _holds(data, key):
         raise UsageError(f"{shown} {key} is a key of parts; in all of them: --set '**.{printable(setting)}'")
     try:
         _assign(data, source, key, read_value(text), (shown, 0))

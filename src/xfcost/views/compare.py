@@ -595,7 +595,7 @@ def _span(low: float, high: float) -> str:
 
 # Columns of a table that a page has room for, behind the names.
 _MOST_FIGURES: Final = 5
-# Of these times the first that was found stands in a paper's table.
+# Of these times the first that was found is in a paper's table.
 _TIMES: Final = ("seconds", "predicted_seconds", "estimated_seconds", "least_seconds")
 
 

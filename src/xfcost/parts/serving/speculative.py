@@ -202,7 +202,7 @@ def _notes(step: Ledger, passes: Sequence[Ledger], draft: Draft, vocabularies: S
 
 
 def head_passes(loaded: Loaded | None, run: Run, draft: Draft, tokens: int) -> list[Ledger]:
-    """The passes in a round of layers that stand on the target: of Medusa's heads one, of the others one per token.
+    """The passes in a round of layers on top of the target: of Medusa's heads one, of the others one per token.
 
     Raises:
         UsageError: the target is no decoder of tokens of one width, or has no spec.
@@ -212,7 +212,7 @@ def head_passes(loaded: Loaded | None, run: Run, draft: Draft, tokens: int) -> l
 
 
 def head_pass(loaded: Loaded | None, run: Run, draft: Draft) -> Ledger:
-    """The layers of a draft that stand on the target, in a decode step or a prefill, on the devices of the run.
+    """The layers of a draft on top of the target, in a decode step or a prefill, on the devices of the run.
 
     Raises:
         UsageError: as `head_passes`.

@@ -379,7 +379,7 @@ def _read(key: str, value: Any, also: tuple[str, ...]) -> tuple[str, Any]:
     if key not in _OPTIONS:
         known = [*also, *_BUDGETS, *_LISTS, "trace", "fetch", *_OPTIONS]
         if key in ("model", "spec", "targets"):
-            raise UsageError(f'unknown key {key!r}; a model stands in [[{TABLE}.check]], as target = "model.py:build"')
+            raise UsageError(f'unknown key {key!r}; name it in [[{TABLE}.check]], as in target = "model.py:build"')
         raise UsageError(f"unknown key {printable(key)!r}; {nearest(key, known)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"{key}: expected a number or a text, got {shown(value)}")
