@@ -191,7 +191,8 @@ class BlockPlacer:
 def _adapters(parts: Iterable[Part]) -> list[str]:
     """The names of the adapters of parts, in their order."""
     rows = (row for part in parts for row in component_rows(part.component, part.place, part.residual))
-    names = (row.path.removesuffix("_a").removeprefix("lora_") for row in rows if row.adapter and row.path[-2:] == "_a")
+    first = (row.path.removesuffix("_a") for row in rows if row.adapter and row.path.endswith("_a"))
+    names = (path.rpartition("lora_")[2] for path in first)
     return [*dict.fromkeys(names)]
 
 
