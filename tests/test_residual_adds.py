@@ -64,6 +64,20 @@ def test_an_operation_that_is_residual_in_some_calls_alone_is_an_add():
     assert adds(run) == [None]
 
 
+def test_blocks_that_differ_in_what_they_add_to_are_one():
+    """Figures are the same; the name is that of the first."""
+    layers = nn.ModuleList([Module(lambda self, x, y: y + self.f(x), f=nn.Linear(D, D)) for _ in range(2)])
+
+    def run(self, x):
+        x = self.layers[0](x, self.g(x))
+        return self.layers[1](x, x)
+
+    rows = module_ledger(Module(run, layers=layers, g=nn.Linear(D, D)), (torch.ones(2, N, D),)).rows
+    assert [(row.path, row.times) for row in rows if "layers" in row.path] == [
+        ("layers.*.f.addmm", 2), ("layers.*.add", 2),
+    ]  # fmt: skip
+
+
 def paths(module, *inputs):
     """The boxes that each residual path of a diagram goes around, and where it ends."""
     ledger = module_ledger(module, inputs or (torch.ones(2, N, D),), mixing=0)

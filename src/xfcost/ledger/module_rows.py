@@ -25,14 +25,15 @@ class ModuleRow(NamedTuple):
     weights: tuple[str, ...] = ()
 
     def same(self) -> Hashable:
-        """What makes it the same as the row of another block."""
-        return msgspec.structs.replace(self.row, **_OF_ONE_BLOCK), self.weights
+        """What makes it the same as the row of another block; what a residual adds is not told apart by it."""
+        ran = self.row.ran and msgspec.structs.replace(self.row.ran, adds="", adds_to=None)
+        return msgspec.structs.replace(self.row, ran=ran, **_OF_ONE_BLOCK), self.weights
 
 
 # Of equal blocks the first may save nothing, and a clock may tell them apart.
 _OF_ONE_BLOCK: Final[dict[str, Any]] = {
     "backward_macs": None, "recomputed": False, "training": None, "seconds": None, "predicted_seconds": None,
-    "operand_bytes": None, "shared": None,
+    "operand_bytes": None, "shared": None, "role": None,
 }  # fmt: skip
 
 
