@@ -231,13 +231,13 @@ def _times(less: float, more: float, quantity: str) -> str:
 
 
 def growth_texts(comparison: Comparison) -> Iterator[Part]:
-    """Growth exponents in N, a row per system."""
+    """How costs grow with N, a row per system."""
     words, rows = growth_words(comparison.ledgers), dict[str, str]()
-    yield line(f"growth{forward_part(comparison)}, exponent e in cost ~ N^e:", "bold")
+    yield line(f"growth with N{forward_part(comparison)}:", "bold")
     for name, ledger in comparison.by_name.items():
         growth = comparison.growth[name]
-        exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
-        rows[f"  {name}"] = f"{exponents} ({growth_range(growth, ledger)})"
+        powers = ", ".join(power_text(word, growth[quantity]) for quantity, word in words.items())
+        rows[f"  {name}"] = f"{powers} ({growth_range(growth, ledger)})"
     yield _named_rows(rows, TableColumn(""))
 
 
@@ -252,20 +252,26 @@ def _cache_words(ledgers: Sequence[Ledger]) -> str:
     return cache_name(*(ledger.cache for ledger in ledgers))
 
 
+def power_text(word: str, exponent: float | None) -> str:
+    """`MACs ~ N^1.41`."""
+    return f"{word} {units.DASH}" if exponent is None else f"{word} ~ N^{exponent_text(exponent)}"
+
+
 def exponent_text(value: float | None) -> str:
     """`1.41`; a dash where nothing grows."""
     return units.DASH if value is None else f"{round(value, 2) + 0:.2f}"  # no -0.00
 
 
 def growth_range(growth: Mapping[str, float | None], ledger: Ledger) -> str:
-    """Between which N the exponents are taken: `to 4·N`, or `N = 3,136 to 12,544, without padding`."""
+    """Between which N the exponents are taken: `from N to 4·N`, or `N = 3,136 to 12,544, without padding`."""
     factor, n = growth["factor"], growth["N"]
     if factor is None:
         return "no other N fits"
     if n != ledger.metadata.grid_tokens:
         low, high = sorted((n or 0, (n or 0) * factor))
         return f"N = {low:,.0f} to {high:,.0f}, without padding"
-    span = f"to {units.ratio(factor)[:-1]}·N" if factor > 1 else f"from N/{units.ratio(1 / factor)[:-1]}"
+    other = f"{units.ratio(factor)[:-1]}·N" if factor > 1 else f"N/{units.ratio(1 / factor)[:-1]}"
+    span = f"from N to {other}" if factor > 1 else f"from {other} to N"
     return f"{span}, with its steps" if growth["padded"] else span
 
 

@@ -20,6 +20,7 @@ from xfcost.parts.serving.text import (
     fit_texts,
     included_texts,
     rate_texts,
+    reach_texts,
     speculation_texts,
     step_answers,
     time_texts,
@@ -57,6 +58,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
     yield from fit_texts(ledger)
+    yield from reach_texts(ledger)
     yield from cache_answers(ledger)
     yield from weights_texts(ledger)
     yield from checkpoint_texts(ledger)
@@ -124,7 +126,7 @@ def convention_texts(ledger: Ledger) -> Iterator[TextLines]:
         words = f"{units.count(found.dense)} dense, {units.count(found.kept)} that masks keep "
         words += f"({units.percent(found.kept, found.dense)})"
         if found.by_params is not None:
-            words += f", {units.count(found.by_params)} by {found.factor} · parameters · tokens"
+            words += f", {units.count(found.by_params)} by {found.factor}·parameters·tokens"
         yield line(words, head="FLOPs of products: ")
 
 
@@ -176,6 +178,6 @@ def _growth(form: ClosedForm) -> str:
     known = {word: form.growth[name] for name, word in words.items() if form.growth.get(name) is not None}
     if not known:
         return ""
-    told = ", ".join(f"{word} {exponent:.2f}" for word, exponent in known.items())
+    powers = ", ".join(f"{word} ~ {form.letter}^{exponent:.2f}" for word, exponent in known.items())
     low, high = sorted((form.N, form.N * (form.growth["factor"] or 1)))
-    return f"growth, exponent e in cost ~ {form.letter}^e between {form.letter} = {low:,.0f} and {high:,.0f}: {told}"
+    return f"growth with {form.letter}: {powers} ({form.letter} = {low:,.0f} to {high:,.0f})"

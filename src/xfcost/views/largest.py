@@ -156,6 +156,11 @@ def _memory(ledger: Ledger, rows: Sequence[Operation]) -> int:
     return held + ((part.total("kept_bytes") or 0) if ledger.training else part.attention_memory()["peak"])
 
 
+# A name is wrapped down to so many characters; the parts of a tree are indented.
+_LEAST_NAME: Final = 20
+_LEAST_TREE: Final = 36
+
+
 def groups_table(ledger: Ledger, by: AnyView | None, depth: int | None = None, order: Order | None = None) -> DataTable:
     """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside.
 
@@ -205,7 +210,20 @@ def _group_name(ledger: Ledger, by: AnyView | None, group: Mapping[str, Any], *,
     if not tree:
         return path or ledger.metadata.name
     name = path.rpartition(".")[2] or ledger.metadata.name
-    return "  " * int(group["depth"]) + name
+    words = _part_words(ledger, path) if ledger.metadata.stages and path else ""
+    return "  " * int(group["depth"]) + name + (f" {words}" if words else "")
+
+
+def _part_words(ledger: Ledger, path: str) -> str:
+    """What a numbered part of a spec is: `stage 1`, `W-MSA ×2`, and of one without parts its costliest operation."""
+    name, rows = path.rpartition(".")[2], [row for row in ledger.rows if f"{row.component}.".startswith(f"{path}.")]
+    if not name.isdecimal() and name != "block":
+        return ""
+    if all(row.component == path for row in rows):
+        return max(rows, key=lambda row: (row.macs, row.params, row.flops)).title
+    if path.count(".") == 1:
+        return rows[0].stage
+    return rows[0].block.rpartition(" · ")[2] + (f" ×{rows[0].times}" if rows[0].times > 1 else "")
 
 
 def mixing_table(ledger: Ledger) -> DataTable:
@@ -247,7 +265,9 @@ def _totals_table(
             others = [units.seconds(figures["predicted_seconds"]), *others]
         rows.append([words, params, own, share, *others])
     columns = numbers(first, "params", "MACs", "share", *heads, *more.values())
-    columns[0] = columns[0]._replace(fold=20)
+    columns[0] = columns[0]._replace(fold=_LEAST_TREE if first == "module" else _LEAST_NAME)
+    ranks = {"traced MACs": 1, "attention entries": 2}
+    columns = [one._replace(rank=ranks.get(one.head, one.rank)) for one in columns]
     return DataTable(columns, rows, [style for _, _, style in lines])
 
 

@@ -217,6 +217,12 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield TextLines([fit_words(ledger.on)], head=f"{ledger.on.on.title}: ", advice=fit_advice(ledger.on))
 
 
+def reach_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """Up to which batch and N it fits."""
+    if ledger.on is not None and (reaches := _reaches(ledger.on.memory, ledger.metadata.batch)):
+        yield line(f"without the draft it {reaches}" if ledger.speculation is not None else reaches)
+
+
 def fit_advice(found: OnDevices) -> str:
     """`it would fit with --on h100-sxmx4`, of what doesn't fit."""
     return f"it would fit with {', or '.join(found.memory.remedies)}" if found.memory.remedies else ""
@@ -473,7 +479,7 @@ def shares_text(found: OnDevices) -> str:
 
 
 def included_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """The parts of the memory, how far it reaches, when it is compute-bound, what the bounds leave out."""
+    """The parts of the memory, when a step is compute-bound, what the bounds leave out."""
     found = ledger.on
     if found is None:
         return
@@ -483,8 +489,6 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
     if found.parallelism is not None and found.exchange is not None:
         yield line(_sharing(found.parallelism, found.on), head="shared: ")
         yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
-    if reaches := _reaches(found.memory, ledger.metadata.batch):
-        yield line(f"without the draft it {reaches}" if ledger.speculation is not None else reaches)
     if found.no_time is None:
         yield from _time_bases(found, ledger)
     for note in (*found.notes, *found.on.device.notes):
@@ -506,9 +510,9 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
     """`memory: weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
     words = _memory_parts(ledger, need)
-    each = " on the device that needs most" if need.of_each else ""
-    others = "; without other activations" if need.activations is None else ""
-    return line(f"{words}{each}{others}", head="memory: ")
+    each = " of the device that needs most" if need.of_each else ""
+    others = " (other activations are not counted)" if need.activations is None else ""
+    return line(f"{words}{others}", head=f"memory{each}: ")
 
 
 def _memory_parts(ledger: Ledger, need: MemoryNeed) -> str:

@@ -14,7 +14,7 @@ from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.read_numbers import whole
 from xfcost.parts.serving.result import MemoryNeed, Speculation, output_word
-from xfcost.parts.serving.text import included_texts
+from xfcost.parts.serving.text import included_texts, reach_texts
 from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, notes
 from xfcost.report.input_description import default_notes
@@ -133,6 +133,7 @@ def _parts(ledgers: Sequence[Ledger], *, verbose: bool) -> Iterator[Part]:
         told = [one.replace(f"batch {first.metadata.batch:,} ", f"batch {batches} ") for one in text.texts]
         yield text._replace(texts=told)
     yield from (Gap(), DataTable([TableColumn("batch", right=True), *heads], rows), Gap())
+    yield from reach_texts(first)
     yield from (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
     yield from notes(default_notes([first.metadata]), verbose=verbose)
     yield from notes(first.metadata.notes, verbose=verbose)

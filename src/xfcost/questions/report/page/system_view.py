@@ -22,7 +22,7 @@ from xfcost.report.accounts import COUNTED_ONLY
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.style import WORDS, letters_text
 from xfcost.views.analyze import order_cell
-from xfcost.views.compare import cost_texts, exponent_text, growth_range, growth_words
+from xfcost.views.compare import cost_texts, growth_range, growth_words, power_text
 from xfcost.views.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.views.header import header
 
@@ -110,13 +110,13 @@ def spaced(line: str) -> str:
 
 
 def _growth(comparison: Comparison, place: int) -> Iterator[str]:
-    """`growth, exponent e in cost ~ N^e (to 4·N): MACs 1.41, …`; nothing where no other N fits."""
+    """`growth with N: MACs ~ N^1.41, … (from N to 4·N)`; nothing where no other N fits."""
     growth, ledger = comparison.growth[comparison.names[place]], comparison.ledgers[place]
     if growth["factor"] is None:
         return
     words = growth_words([ledger]).items()
-    exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words)
-    yield f"growth{forward_part(comparison)}, exponent e in cost ~ N^e ({growth_range(growth, ledger)}): {exponents}"
+    powers = ", ".join(power_text(word, growth[quantity]) for quantity, word in words)
+    yield f"growth with N{forward_part(comparison)}: {powers} ({growth_range(growth, ledger)})"
 
 
 def system_view(content: PageContent, place: int) -> dict[str, Any]:
