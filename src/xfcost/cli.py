@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from xfcost.commands.words import MEANT, QUIET, meant, near_models, translated
+from xfcost.commands.words import QUIET, meant, meant_option, near_models, translated
 from xfcost.ledger.errors import NotFetchedError, XfcostError, did_you_mean, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
@@ -151,10 +151,12 @@ class _Command(_ReadsWords, TyperCommand):
         try:
             return super().parse_args(ctx, [*given])
         except Exception as error:
-            if (write := MEANT.get(wrong := getattr(error, "option_name", ""))) is not None:
+            if wrong := getattr(error, "option_name", ""):
                 given_to_it = next((after for word, after in pairwise([*given, ""]) if word == wrong), "")
+                near = near_names(wrong, _flags(self), similar=_SIMILAR)
+                mend = meant_option(wrong, given_to_it, given[0]) or " or ".join(near)
                 vars(error)["possibilities"] = None
-                vars(error)["message"] = f"{vars(error)['message']}; did you mean {write(given_to_it)}?"
+                vars(error)["message"] += f"; did you mean {mend}?" if mend else ""
             if type(error).__name__ != "MissingParameter":
                 raise
             first = vars(error)["param"]
@@ -238,7 +240,8 @@ class LazyGroup(_ReadsWords, TyperGroup):
         """The command that the first word names; an unknown one is refused with the nearest."""
         if args[0] not in COMMANDS:
             if (words := meant(args, lambda name: _flags(command(name)))) is not None:
-                if not any(word in QUIET for word in words):
+                flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+                if not {*QUIET} & {*words} and _flags(command(words[0])).issuperset(flags):
                     say(f"running `{printable(shlex.join(['xfcost', *words]), _LONGEST)}`")
                 return super().resolve_command(ctx, words)
             if near := near_names(args[0], sorted(COMMANDS)) or near_models(args[0]):
@@ -264,6 +267,8 @@ TOPICS: Final = {
 # A help with more options is long.
 _MOST_OPTIONS: Final = 40
 _SHOWN_FLAGS: Final = 4
+# An option is proposed for a wrong one that is as similar.
+_SIMILAR: Final = 0.8
 # Columns of an option in the help, and of the whole help.
 _MOST_OPTION: Final = 26
 _WIDEST: Final = 140

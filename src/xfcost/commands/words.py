@@ -18,7 +18,10 @@ _FLAGS: Final = {
     "--load-in-4bit": ("--weights-dtype", "int4"),
     "--load-in-8bit": ("--weights-dtype", "int8"),
     "--qlora": ("--lora", "16", "--weights-dtype", "nf4"),
+    **dict.fromkeys(("--breakdown", "--layers", "--per-layer", "--by-layer"), ("--by", "block")),
 }
+# The endings of files that are written.
+_FILES: Final = ("--csv", "--json", "--svg", "--png", "--pdf", "--html")
 # Words for a number of devices or for the devices.
 _DEVICES: Final = ("--gpu", "--gpus")
 QUIET: Final = ("-q", "--quiet")
@@ -28,8 +31,9 @@ def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
     """The words of a command line with the command's own `options` instead of those of other tools."""
     from xfcost.api.options import ALIASES  # commands import it anyway, `--version` does not
 
-    words = iter(args)
-    for word in words:
+    words = [*args]
+    while words:
+        word = words.pop(0)
         if word == "--":
             yield word
             break
@@ -38,16 +42,23 @@ def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
             yield word
         elif name == "-N" and "--N" in options:
             yield "--N" + equals + value
+        elif name in _FILES and words and words[0].endswith(f".{name[2:]}") and "--output" in options:
+            yield from ("--output", words.pop(0))
         elif name in _FLAGS and _FLAGS[name][0] in options:
             yield from _FLAGS[name]
-        elif name in _DEVICES and "--on" in options:
-            device = value if equals else next(words, "")
-            # a number of devices, or the index of one, names none
-            yield from ("--on", device) if device[:1].isalpha() and device != "cuda" else (name, device)
+        elif name in _DEVICES and "--on" in options and (value or words):
+            yield from _devices(name, value or words.pop(0))
         else:
             own = f"--{ALIASES.get(name[2:], '')}" if name.startswith("--") else ""
             yield own + equals + value if own in options else word
     yield from words
+
+
+def _devices(name: str, value: str) -> tuple[str, str]:
+    """`--gpu l4` names a device, `--gpus 8` a number of them; the index of one, `--gpu 0`, is neither."""
+    if value[:1].isalpha() and value != "cuda":
+        return "--on", value
+    return ("--devices" if name == "--gpus" and value.isdecimal() else name), value
 
 
 def _offloaded(value: str) -> str:
@@ -58,21 +69,42 @@ def _on(value: str) -> str:
     return "--on h100-sxm (compute from its datasheet) or --device cuda (run and time the model here)"
 
 
+def _budget(value: str) -> str:
+    return f"xfcost check AFTER --against BEFORE --max-increase {value or '2%'}"
+
+
+def _memory(value: str) -> str:
+    return f"--on rtx4060 (a device; `xfcost devices` lists them), or xfcost check SPEC --max-memory {value or '8GB'}"
+
+
 # Options that may mean several things here -> what to write, with the value that was given.
 MEANT: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(_DEVICES, _on),
     **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
+    **dict.fromkeys(("--fail-above", "--fail-on-increase", "--threshold"), _budget),
+    **dict.fromkeys(("--memory", "--vram", "--gpu-memory", "--ram"), _memory),
+    "--max-batch": lambda value: "--mode decode --on h100-sxm, which says up to which batch it fits",
     "--draft": lambda value: f"xfcost analyze SPEC --mode decode --draft {value or 'ngram'}",
     "--rate": lambda value: f"--sustained {value or '125T'}, or --peak 312T --mfu 40%",
     "--x": lambda value: "--size 224:1024 (image sizes along x) or --N 196:3136 (tokens)",
-    "--flops-only": lambda value: "--columns FLOPs",
 }
+
+
+def meant_option(name: str, value: str, first: str) -> str | None:
+    """What to write for an option that a command lacks; None where no word is known. `first` is the command's SPEC."""
+    if (write := MEANT.get(name)) is not None:
+        text = write(value)
+    elif name.startswith("--max-"):
+        text = f"xfcost check SPEC {name} {value}".rstrip()
+    else:
+        return None
+    return text if first.startswith("-") else text.replace("SPEC", first)
+
 
 # Commands of other tools -> ours, and its options where the same are not given.
 COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
-    **dict.fromkeys(
-        ("count", "flops", "params", "summary", "info", "run", "complexity", "macs", "profile-model"), ("analyze", {})
-    ),
+    **dict.fromkeys(("count", "flops", "params", "macs", "summary", "info", "run", "breakdown"), ("analyze", {})),
+    **dict.fromkeys(("complexity", "formula", "formulas"), ("analyze", {})),
     **dict.fromkeys(("time", "bench", "benchmark", "profile"), ("analyze", {"--device": "cpu"})),
     **dict.fromkeys(("serve", "fit"), ("analyze", {"--mode": "decode", "--on": "h100-sxm"})),
     **dict.fromkeys(("decode", "kv-cache", "kv", "kvcache"), ("analyze", {"--mode": "decode"})),
@@ -82,7 +114,9 @@ COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     **dict.fromkeys(("estimate", "memory", "mem", "estimate-memory"), ("analyze", {"--on": "h100-sxm"})),
     **dict.fromkeys(("scale", "scaling", "sweep"), ("plot", {})),
     **dict.fromkeys(("validate", "lint"), ("check", {})),
-    **dict.fromkeys(("formula", "formulas"), ("report", {})),
+    "crossover": ("compare", {}),
+    "mfu": ("analyze", {"--mode": "train", "--on": "h100-sxm"}),
+    "budget": ("check", {}),
     "convert": ("import", {}),
     "search": ("find", {}),
     **dict.fromkeys(("init", "template"), ("new", {})),
@@ -95,12 +129,18 @@ COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 def meant(words: Sequence[str], options: Callable[[str], Collection[str]]) -> list[str] | None:
     """The command line that one of other tools means; None where its first word is none of theirs and no model.
 
-    A model alone is analyzed, as a path is: `xfcost vit`. `options` has the flags of one of our commands.
+    A model alone is analyzed, as a path is: `xfcost vit`; several are compared. `options` has the flags of one of our
+    commands.
     """
     name, *rest = words
     if name not in COMMANDS:
-        return ["analyze", *words] if _is_model(name) else None
-    own, more = COMMANDS[name]
+        if not _is_model(name):
+            return None
+        own, more, rest = "analyze", dict[str, str](), [*words]
+    else:
+        own, more = COMMANDS[name]
+    models = next((place for place, word in enumerate(rest) if word.startswith("-")), len(rest))
+    own = "compare" if own == "analyze" and models > 1 else own
     given = list(translated(rest, options(own)))
     flags = {word.partition("=")[0] for word in given}
     added = [word for flag, value in more.items() if flag not in flags for word in (flag, value) if word]

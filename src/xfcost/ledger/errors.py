@@ -189,12 +189,12 @@ def shown(given: object, most: int = 60) -> str:
         return f"(a number of thousands of digits, in a value of type {type(given).__name__})"
 
 
-def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Known names similar to `name`, the nearest first."""
+def near_names(name: str, known: Iterable[str], similar: float = 0.6) -> list[str]:
+    """Known names at least so `similar` to `name`, the nearest first."""
     lower = {word.lower(): word for word in sorted(known, reverse=True)}
     import difflib  # only bad input needs it
 
-    return [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
+    return [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=similar)]
 
 
 def any_of(words: Sequence[str]) -> str:

@@ -149,6 +149,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "streams": [dict(stream) for stream in metadata.streams],
         "settings": list(metadata.settings),
         **{name: getattr(metadata, name) for name in _RUN},
+        **{name: ledger.total(name) for name in ("params", "macs", "flops")},
         "totals": ledger.totals() | {"held_bytes": ledger.held_bytes},
         "attention_memory": ledger.attention_memory(),
         "by_stage": ledger.by_stage(),

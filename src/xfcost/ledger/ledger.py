@@ -104,6 +104,21 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Are mixing kinds known? Those of a torch module are found only by running it."""
         return any(row.mixing != "unknown" for row in self.rows)
 
+    @property
+    def params(self) -> int | None:
+        """Parameters of all blocks."""
+        return self.total("params")
+
+    @property
+    def macs(self) -> int | None:
+        """Multiply-accumulates of all blocks, one each."""
+        return self.total("macs")
+
+    @property
+    def flops(self) -> int | None:
+        """FLOPs of all blocks: 2·MACs and element-wise work."""
+        return self.total("flops")
+
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it.
 

@@ -169,6 +169,7 @@ def _spellings(name: str) -> Iterator[str]:
         short = [(_SIZES | {"tiny": tiny}).get(word, word) for word in words]
         yield "".join(word.removeprefix("patch") for word in short)
         yield "".join(word for word in short if not word.startswith("patch"))
+        yield "".join([*short, "16"])
 
 
 def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]:
