@@ -15,13 +15,13 @@ import msgspec
 from xfcost.counting.decoding import cache_of, run_at, work_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import NormKind, Place
-from xfcost.layers.draft_heads import HiddenJoin, MedusaHead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.least_work import by_chance
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import PassWork
 from xfcost.parts.serving.bounds import SizedRun, on_devices
+from xfcost.parts.serving.draft_heads import HiddenJoin, MedusaHead
 from xfcost.parts.serving.options import NO_DRAFT_MODEL
 from xfcost.parts.serving.parallel import heads_of
 from xfcost.parts.serving.result import MemoryNeed, Speculation, TimeBound, expected_accepted

@@ -71,6 +71,7 @@ NAMES: Final[dict[str, LibraryName]] = {
     "main_input_name": _name(_INPUT, "PreTrainedModel"),
     "get_encoder": _name(_ENCODED, "T5ForConditionalGeneration"),
     "get_decoder": _name(_DECODES, "T5ForConditionalGeneration"),
+    "get_output_embeddings": _name("--lora-on all gives the head an adapter too", "PreTrainedModel"),
     "base_model": _name(_IMAGE, "PreTrainedModel"),
     "get_image_features": _name(_IMAGE, "LlavaForConditionalGeneration"),
     "get_placeholder_mask": _name(_IMAGE, "LlavaModel"),
