@@ -130,7 +130,7 @@ def test_selective_recomputation_keeps_no_attention_matrix_or_mask_and_one_comes
 def test_full_recomputation_keeps_the_input_of_every_block_and_one_block_comes_back():
     memory = planned(checkpoint="full").memory
     assert memory.activations == _kept(lambda row: not row.in_block) + BLOCKS * 2 * N * D
-    assert memory.recomputed == _kept(lambda row: row.in_block) // BLOCKS
+    assert memory.recomputed == _kept(lambda row: row.in_block) // BLOCKS - 2 * N * D  # its input is saved anyway
     outside = _kept(lambda row: not row.in_block, batch=3)
     assert planned(checkpoint="full", batch=3).memory.activations == outside + BLOCKS * 3 * 2 * N * D
     outside = _kept(lambda row: not row.in_block, "vit-b16")  # 196 patches and [CLS], of width 768
@@ -151,7 +151,8 @@ def test_of_unlike_blocks_the_one_that_saves_most_comes_back():
         if row.in_block:
             saved[row.block] = saved.get(row.block, 0) + row.figure("kept_bytes") // row.times
     assert len(set(saved.values())) == 4
-    assert planned("swin-t", checkpoint="full").memory.recomputed == max(saved.values()) == saved["stage 1 · W-MSA"]
+    recomputed = planned("swin-t", checkpoint="full").memory.recomputed
+    assert recomputed == max(saved.values()) - 2 * 56**2 * 96 == saved["stage 1 · W-MSA"] - 2 * 56**2 * 96
 
 
 def test_tensor_parallelism_leaves_inputs_of_norms_and_first_maps_whole_and_sequence_parallelism_divides_them():

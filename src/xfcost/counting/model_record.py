@@ -201,8 +201,13 @@ class _ModelRun:
         return first, second
 
     def _block(self, block: Block, x: Symbolic, memory: Symbolic | None) -> Symbolic:
+        entered = x.storage if self.gradients else None  # without gradients it is free once nothing reads it
+        if entered is not None:
+            entered.enters_block = True
         for part in block.parts:
             x = self._part(part, x, *_memory(part, memory))
+        if entered is not None:
+            entered.enters_block = False
         return x
 
     def _part(self, part: Part, x: Symbolic, *others: Symbolic, onto: Symbolic | None = None) -> Symbolic:

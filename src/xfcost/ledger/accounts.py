@@ -73,12 +73,14 @@ class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
     saved_macs: int = 0
     """Backward MACs that the first of several blocks save: the model's input needs no gradient, nor what is frozen."""
     recomputed_macs: int = 0
-    """Of a module, the backward MACs of all its blocks that run its forward again."""
+    """The backward MACs of all its blocks that run its forward again, as checkpoints do."""
     traced_backward_macs: int | None = None
     kept_bytes: int | None = None
     """Saved activations of all its blocks; those that an earlier row saved already are not counted again."""
     kept_masks: int = 0
     """Those of them in closed form that are masks, the same for all samples and heads."""
+    kept_inputs: int = 0
+    """Those of them in closed form that are the inputs of its blocks."""
 
 
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)

@@ -105,7 +105,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     fused: bool = False
     """Is it a whole attention core in one kernel: two products, with statistics and no matrix in memory?"""
     recomputed: bool = False
-    """Is it recomputed in the backward pass, its activations not being saved (a reversible residual)?"""
+    """Is it recomputed in the backward pass, its activations not being saved (a reversible residual, a checkpoint)?"""
     takes_input: bool = False
     """Does it multiply its component's input, where no learned number has touched that?
 

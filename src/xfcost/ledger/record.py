@@ -47,6 +47,8 @@ class SavedStorage(NamedTuple):
     """The node that saves it: the one that was made last."""
     is_mask: bool = False
     """Is it a mask, the same for all samples and heads?"""
+    is_input: bool = False
+    """Is it the input of the block that saves it?"""
     times: int = 1
     """For how many blocks it stands."""
 
@@ -109,6 +111,10 @@ class Record(Generic[AnyCall]):
     def masks_by_module(self) -> Counter[str]:
         """Those of them that are masks, the same for all samples and heads."""
         return _by_module(one for one in self.first_saved() if one.is_mask)
+
+    def inputs_by_module(self) -> Counter[str]:
+        """Those of them that are the input of the module's block."""
+        return _by_module(one for one in self.first_saved() if one.is_input)
 
 
 def costs_of(call: Call) -> Counter[str]:

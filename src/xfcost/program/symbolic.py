@@ -36,7 +36,7 @@ class Origin:
 class Storage:
     """Memory that tensors share."""
 
-    __slots__ = ("__weakref__", "elements", "held", "of_step", "origin", "saved", "type")
+    __slots__ = ("__weakref__", "elements", "enters_block", "held", "of_step", "origin", "saved", "type")
 
     def __init__(
         self, elements: Number, type_: Type = "model", origin: Origin | None = None, held: bool = False
@@ -46,6 +46,8 @@ class Storage:
         """Is it a parameter or a buffer, and no activation?"""
         self.saved = False
         """Has autograd saved it?"""
+        self.enters_block = False
+        """Is it the input of the block that runs?"""
         self.of_step = False
         """Does each step of a loop over the tokens make one?"""
 

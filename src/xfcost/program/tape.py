@@ -683,7 +683,7 @@ class Tape(Operations):
                 if one.storage.of_step and self._steps is not None:
                     each *= self._steps
                 is_mask = one.once and one.storage.type == "bool"
-                self.record.saved.append(SavedStorage(None, each, path, is_mask=is_mask))
+                self.record.saved.append(SavedStorage(None, each, path, 0, is_mask, one.storage.enters_block))
 
 
 def _made_of(origins: Iterable[Origin | None]) -> set[Origin | None]:

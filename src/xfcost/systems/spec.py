@@ -16,6 +16,7 @@ from xfcost.ledger.files import Say
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.parts.training.plan import with_training_plan
+from xfcost.parts.training.recomputation import with_recomputation
 from xfcost.parts.training.step import with_training
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.grammar import Spec
@@ -182,8 +183,15 @@ class SpecSystem(System):
         """What its mode runs on `device`, counted, and predicted where `how` asks for that.
 
         Raises:
-            XfcostError: as `account`; the generation has no decode steps, or the device is not calibrated.
+            XfcostError: as `account`; the generation has no decode steps, the device is not calibrated, or its step
+                recomputes.
         """
+        if run.plan is not None and run.plan.mesh is None and run.plan.recompute != "none":
+            option = "--predict" if how.predict is not None else "--device"
+            raise UsageError(
+                f"--recompute {run.plan.recompute}: a spec's model runs without checkpoints; leave {option} out, or "
+                "give a torch module"
+            )
         run = with_defaults(run, [self.loaded.spec])
         architecture, ledger = self._counted(run, how)
         with torch_there(self.name, f"running it on {device}" if how.predict is None else "predicting it"):
@@ -214,7 +222,8 @@ class SpecSystem(System):
             if run.plan is not None:
                 ledger = with_training(ledger, architecture, run.plan)
             ledger = self._traced(ledger, run, architecture, how.say) if traces else with_mode(ledger, *given)
-            if run.mode == "train":  # a trace knows the activations of every model
+            if run.plan is not None:  # a trace knows the activations of every model
+                ledger = with_recomputation(ledger, architecture, run.plan)
                 return architecture, with_training_plan(ledger, architecture, run.plan)
             if run.on is None and not run.choices:
                 return architecture, ledger

@@ -78,8 +78,8 @@ class TrainingOptions(TypedDict, total=False):
     checkpoint: Annotated[
         str | None,
         Option(
-            "Recompute attention matrices (selective) or whole blocks (full), with --on; of a torch module, also "
-            "without, its repeated blocks (full) or modules by path (blocks.*).",
+            "Recompute attention matrices (selective) or whole blocks (full); of a torch module its repeated blocks "
+            "(full) or modules by path (blocks.*).",
             "none|selective|full|PATHS",
             read.recomputed,
             flag="--recompute",

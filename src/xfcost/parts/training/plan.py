@@ -144,12 +144,17 @@ def all_recomputed_macs(ledger: Ledger, checkpoint: str) -> Callable[[Operation]
     """
     if ledger.module is not None:
         return recomputed_macs
+    again = checkpointed_rows(ledger, checkpoint)
+    return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
+
+
+def checkpointed_rows(ledger: Ledger, checkpoint: str) -> set[str]:
+    """Paths of the rows of a spec whose forward `checkpoint` runs again."""
     rows = [row for row in ledger.rows if row.in_block and not row.recomputed and checkpoint != "none"]
     if checkpoint == "selective":
         cores = {row.component for row in rows if row.matrix_kept and not row.fused}
         rows = [row for row in rows if row.component in cores and not (row.params or row.shared)]
-    again = {row.path for row in rows}
-    return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
+    return {row.path for row in rows}
 
 
 class PipelineStage(NamedTuple):
@@ -206,23 +211,28 @@ class DeviceShare(NamedTuple):
     """Bytes saved for the backward pass of one micro-batch."""
     matrices: Fraction
     """Those of `saved` that are attention matrices and their masks, which selective recomputation does not save."""
+    saved_inputs: Fraction
+    """Those of `saved` that are a block's input, which full recomputation saves anyway."""
     inputs: Fraction = Fraction(0)
     """Bytes of a block's input, all that full recomputation saves."""
 
-    def kept(self, mesh: Mesh) -> Fraction:
+    def kept(self, checkpoint: str) -> Fraction:
         """Bytes of activations that are saved for the backward pass of a block."""
-        return {"none": self.saved, "selective": self.saved - self.matrices, "full": self.inputs}[mesh.checkpoint]
+        return {"none": self.saved, "selective": self.saved - self.matrices, "full": self.inputs}[checkpoint]
 
-    def recomputed(self, mesh: Mesh) -> Fraction:
+    def recomputed(self, checkpoint: str) -> Fraction:
         """Bytes of activations that come back while the backward pass of a block runs."""
-        return {"none": Fraction(0), "selective": self.matrices, "full": self.saved}[mesh.checkpoint]
+        return {"none": Fraction(0), "selective": self.matrices, "full": self.saved - self.saved_inputs}[checkpoint]
 
 
 class Holdings:
-    """The rows of a ledger by component, and what a device holds of them."""
+    """The rows of a ledger by component, and what each of `tensor` devices holds of them."""
 
-    def __init__(self, ledger: Ledger, architecture: Architecture, mesh: Mesh) -> None:
-        self.mesh, self.element, self.batch = mesh, ledger.bytes_per_element, ledger.metadata.batch
+    def __init__(
+        self, ledger: Ledger, architecture: Architecture, tensor: int = 1, *, sequence_parallel: bool = False
+    ) -> None:
+        self.tensor, self.sequence_parallel = tensor, sequence_parallel
+        self.element, self.batch = ledger.bytes_per_element, ledger.metadata.batch
         self.stored, self.trains = ledger.storage, ledger.trains
         self.rows: dict[str, list[Operation]] = defaultdict(list)
         for row in ledger.rows:
@@ -238,11 +248,11 @@ class Holdings:
         """Of `block` once."""
         rows = [row for part in block.parts for row in self.rows.get(part.path, ())]
         held = self._held(rows, block.times)
-        if not block.parts:
-            return held
+        if not block.parts or any(row.recomputed for row in rows):  # a reversible block saves no input of its own
+            return held._replace(inputs=held.saved, saved_inputs=held.saved)
         place = block.parts[0].place
         inputs = Fraction(place.grid.total * place.dim * self.batch * self.element)
-        return held._replace(inputs=inputs / self.mesh.tensor if self.mesh.sequence_parallel else inputs)
+        return held._replace(inputs=inputs / self.tensor if self.sequence_parallel else inputs)
 
     def layer(self, part: Part) -> DeviceShare:
         """Of an embedding, a stage's entry or exit, or the head."""
@@ -254,34 +264,38 @@ class Holdings:
         used = {name for part in parts for name in part.component.tables(part.place)}
         rows = [self.tables[name] for name in used]
         numbers = sum(map(self.stored.held_in_all, rows)), sum(row.params for row in rows if self.trains(row))
-        return Fraction(numbers[0], self.mesh.tensor), Fraction(numbers[1], self.mesh.tensor)
+        return Fraction(numbers[0], self.tensor), Fraction(numbers[1], self.tensor)
 
     def _held(self, rows: Sequence[Operation], times: int) -> DeviceShare:
-        held = trained = saved = matrices = Fraction(0)
+        held = trained = saved = matrices = inputs = Fraction(0)
         first: dict[
             str, int
         ] = {}  # the rows that save their sub-layer's input: the first with parameters behind its norm
         for row in rows:
             if row.role is None and (row.params or row.shared) and self.trains(row):
                 first.setdefault(row.component, id(row))
-        cores = {row.component for row in rows if row.matrix is not None and row.in_block and not row.fused}
+        cores = {
+            row.component for row in rows
+            if row.matrix is not None and row.in_block and not row.fused and not row.recomputed
+        }  # fmt: skip
         for row in rows:
             of_vocabulary = row.component in self.vocabulary and row.role is None
             outside = of_vocabulary and (row.macs > 0 or row.weights_read is not None)
             divided = row.macs > 0 if row.in_block else outside
-            devices = times * (self.mesh.tensor if divided else 1)
+            devices = times * (self.tensor if divided else 1)
             held += Fraction(self.stored.held_in_all(row), devices)
             trained += Fraction(row.params * row.times if self.trains(row) else 0, devices)
             whole = row.role is not None or not row.in_block or id(row) in first.values()
-            share = 1 if whole and not (self.mesh.sequence_parallel and row.in_block) else self.mesh.tensor
+            share = 1 if whole and not (self.sequence_parallel and row.in_block) else self.tensor
             kept = row.figure("kept_bytes") or 0
             # masks that a block makes and saves are the same for all samples, and for all heads
             masks = 0 if row.training is None else min(row.training.kept_masks, kept)
             saved += Fraction(kept - masks, times * share) + Fraction(masks, times)
+            inputs += Fraction(0 if row.training is None else min(row.training.kept_inputs, kept), times * share)
             if row.component in cores:
-                matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.mesh.tensor)
+                matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.tensor)
                 matrices += Fraction(masks, times)
-        return DeviceShare(held, trained, saved, matrices)
+        return DeviceShare(held, trained, saved, matrices, inputs)
 
 
 # Which parts each ZeRO stage shares out among the replicas.
@@ -335,24 +349,24 @@ def stage_memories(
     ledger: Ledger, architecture: Architecture, step: TrainingStep, mesh: Mesh, micro_batches: int
 ) -> list[DeviceMemory]:
     """The bytes of a device of each pipeline stage; of stages that hold the same, only of the first."""
-    holdings = Holdings(ledger, architecture, mesh)
+    holdings = Holdings(ledger, architecture, mesh.tensor, sequence_parallel=mesh.sequence_parallel)
     stages = pipeline_stages(architecture, mesh.pipeline)
-    return [_of_stage(stage, holdings, ledger, architecture, step, micro_batches) for stage in stages]
+    return [_of_stage(stage, holdings, mesh, architecture, step, micro_batches) for stage in stages]
 
 
 def _of_stage(
-    stage: PipelineStage, holdings: Holdings, ledger: Ledger, architecture: Architecture, step: TrainingStep, m: int
+    stage: PipelineStage, holdings: Holdings, mesh: Mesh, architecture: Architecture, step: TrainingStep, m: int
 ) -> DeviceMemory:
-    mesh = holdings.mesh
     blocks = [(holdings.block(block), times) for block, times in stage.blocks]
     layers = [holdings.layer(part) for part in stage.layers]
     bytes_held, trained = holdings.shared_tables(stage.layers, (block for block, _ in stage.blocks))
     bytes_held += sum(one.held * times for one, times in blocks) + sum(one.held for one in layers)
     trained += sum(one.trained * times for one, times in blocks) + sum(one.trained for one in layers)
     states = model_states(step, ceil(bytes_held), ceil(trained), mesh.gradients).among(mesh.data, mesh.zero)
-    saved = sum((held.kept(mesh) * times for held, times in blocks), Fraction(0)) + sum(one.saved for one in layers)
+    saved = sum((held.kept(mesh.checkpoint) * times for held, times in blocks), Fraction(0))
+    saved += sum(one.saved for one in layers)
     in_flight = mesh.in_flight(stage.number + 1, m)
-    again = max((held.recomputed(mesh) for held, _ in blocks), default=Fraction(0))
+    again = max((held.recomputed(mesh.checkpoint) for held, _ in blocks), default=Fraction(0))
     known = step.kept_bytes is not None
     head = architecture.head is not None and any(part is architecture.head for part in stage.layers)
     return DeviceMemory(

@@ -282,7 +282,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     mesh: Mesh | None = None
     """The devices of `--on`, and how they share the model."""
     recompute: str = "none"
-    """What a torch module recomputes in its backward pass: its repeated blocks (`full`), or modules of these paths."""
+    """What the backward pass recomputes: a `Checkpoint`; of a torch module also the paths of modules."""
 
 
 class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -312,7 +312,7 @@ class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     attention_kept_bytes: Count
     """The saved activations that are attention matrices (fused: their statistics)."""
     recomputed_bytes: Count = 0
-    """Of a torch module, what the block saves that is being recomputed, at most."""
+    """What the block saves that is being recomputed, at most; of a spec on devices its plan has that."""
     loss_logits_bytes: Count = 0
     """Float32 logits of a loss over a vocabulary. The walked step takes the sum of its output as loss: it has none."""
 

@@ -37,7 +37,7 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> 
     """`ledger` with the backward pass of every row, and what a step and the whole run cost.
 
     Raises:
-        UsageError: what is recomputed of a spec are no paths, and a figure of devices.
+        UsageError: what is recomputed are paths, which a spec has not.
     """
     _check_recomputation(plan)
     if architecture.lora is None:
@@ -58,15 +58,17 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> 
     step = msgspec.structs.replace(step, loss_logits_bytes=loss_logits_bytes(architecture))
     if plan.mesh is not None:
         check_mesh(plan.mesh, architecture)
-    seen = {part.path: part.place.grid.total * architecture.batch for part, *_ in architecture.parts()}
-    return with_run(msgspec.structs.replace(ledger, training=Training(step=step)), plan, seen)
+    return with_run(msgspec.structs.replace(ledger, training=Training(step=step)), plan, tokens_seen(architecture))
+
+
+def tokens_seen(architecture: Architecture) -> dict[str, int]:
+    """The tokens of a batch that each component sees."""
+    return {part.path: part.place.grid.total * architecture.batch for part, *_ in architecture.parts()}
 
 
 def _check_recomputation(plan: RunPlan) -> None:
     if plan.recompute not in CHECKPOINTS:
         raise UsageError(f"--recompute {plan.recompute}: expected {any_of(CHECKPOINTS)}; paths are of torch modules")
-    if plan.recompute != "none" and plan.mesh is None:
-        raise UsageError("--recompute: needs devices, as in --on a100-sxm-80x8")
 
 
 def with_run(ledger: Ledger, plan: RunPlan, seen: Mapping[str, int]) -> Ledger:
@@ -129,11 +131,13 @@ def with_closed_activations(ledger: Ledger, architecture: Architecture) -> Ledge
 
 
 def _with_saved(ledger: Ledger, record: Record[TapeCall]) -> Ledger:
-    saved, masks_saved = record.saved_by_module(), record.masks_by_module()
+    saved, masks, inputs = record.saved_by_module(), record.masks_by_module(), record.inputs_by_module()
 
     def known(row: Operation) -> Operation:
         figures = row.training or TrainingFigures()
-        figures = msgspec.structs.replace(figures, kept_bytes=saved[row.path], kept_masks=masks_saved[row.path])
+        figures = msgspec.structs.replace(
+            figures, kept_bytes=saved[row.path], kept_masks=masks[row.path], kept_inputs=inputs[row.path]
+        )
         return msgspec.structs.replace(row, training=figures)
 
     return msgspec.structs.replace(ledger, rows=tuple(map(known, ledger.rows)))

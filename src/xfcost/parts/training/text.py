@@ -89,9 +89,12 @@ def training_parts(ledger: Ledger) -> Iterator[Part]:
 
 def _recomputation(ledger: Ledger, step: TrainingStep) -> str:
     """What the backward pass computes again: forward passes, and the scores of fused attention."""
-    why = "checkpointing" if any(row.recomputed and row.ran for row in ledger.rows) else "reversible"
-    scores = sum(recomputed_scores(row) for row in ledger.rows)
-    parts = {f"the forward ({why})": step.recomputed_macs, "scores (fused attention)": scores}
+    checkpointed = ledger.total("recomputed_macs") or 0
+    parts = {
+        "the forward (checkpointing)": checkpointed,
+        "the forward (reversible)": step.recomputed_macs - checkpointed,
+        "scores (fused attention)": sum(recomputed_scores(row) for row in ledger.rows),
+    }
     return "; ".join(f"{units.count(macs)} of the MACs recompute {what}" for what, macs in parts.items() if macs)
 
 
@@ -179,7 +182,7 @@ def _memory(ledger: Ledger, step: TrainingStep) -> DataTable:
         ),
         ("optimizer states", step.optimizer_bytes, _states(step)),
         ("saved activations", step.kept_bytes, _activations(ledger, step)),
-        ("recomputed at once", step.recomputed_bytes or 0, "saved by the largest block while it is recomputed"),
+        ("recomputed at once", step.recomputed_bytes or 0, "saved by the largest part that is recomputed, while it is"),
         ("logits of the loss", step.loss_logits_bytes or 0, "float32; not in the walked step"),
     ]
     rows = [[name, units.size(size), words] for name, size, words in lines if size != 0 or name not in _OF_SOME]
