@@ -83,6 +83,8 @@ def run(
     if "," in given["batch"]:
         if view is not None or order is not None:
             raise UsageError(f"--batch {given['batch']}: rows are listed for one batch, without --by, --sort and --top")
+        if given["step_time"] is not None:
+            raise UsageError(f"--batch {given['batch']}: --step-time is of a run with one batch; leave one of them out")
         _over_batches(spec, target, given, verbose=verbose)
         return
     ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
