@@ -1,4 +1,4 @@
-"""`analyze --batch 1,8,512`: each line is the run of that batch alone."""
+"""`analyze --batch 1,8,512` and `--N 256,512,1024`: each line is the run of that batch or size alone."""
 
 import json
 
@@ -44,3 +44,24 @@ def test_json_has_the_ledgers_and_a_forward_its_counts():
 def test_what_is_no_list_of_batches_is_refused():
     assert "--batch 1,x: expected up to 100 whole numbers" in error_of("analyze", "vit", "--batch", "1,x")
     assert "without --by, --sort and --top" in error_of("analyze", "vit", "--batch", "1,2", "--by", "stage")
+
+
+def test_a_line_is_the_run_of_its_size():
+    rows = csv_of("analyze", "swin-t", "--size", "224,512,384")
+    alone = [xfcost.analyze("swin-t", size=size, trace=False) for size in (224, 512, 384)]
+    assert [(row["size"], row["N"]) for row in rows] == [("224", "3136"), ("512", "16384"), ("384", "9216")]
+    assert [int(row["macs"]) for row in rows] == [one.total("macs") for one in alone]
+    assert "image 224, 512, 384   batch 1" in stdout_of("analyze", "swin-t", "--size", "224,512,384")
+
+
+def test_three_n_are_a_table_and_two_are_those_of_two_streams():
+    found = json.loads(stdout_of("analyze", "gpt2", "--N", "256,512,1024", "--json"))
+    assert [one["tokens"] for one in found["sizes"]] == [256, 512, 1024]
+    assert "tokens 256, 512, 1,024   batch 1" in stdout_of("analyze", "gpt2", "--N", "256,512,1024")
+    assert "encoder 256 + decoder 512" in stdout_of("analyze", "t5-base", "--N", "256,512", "--no-trace")
+    assert "one stream of tokens" in error_of("analyze", "gpt2", "--N", "256,512")
+    assert json.loads(stdout_of("analyze", "vit", "--N", "1,000,000", "--no-trace", "--json"))["tokens"] == 1_000_000
+
+
+def test_a_table_has_one_list():
+    assert "a table has one of these" in error_of("analyze", "vit", "--N", "49,196,784", "--batch", "1,2")

@@ -16,6 +16,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.questions.plot import points
+from xfcost.questions.plot.answer import plot
 from xfcost.questions.plot.points import timed_points
 from xfcost.report.messages import say
 from xfcost.spec.load import load
@@ -39,6 +40,18 @@ def test_gaps_in_the_middle_are_no_end() -> None:
     assert [*one.skipped] == [side**2 for side in range(33, 61)]
     beyond = swept("mobilevit-s", 29**2, 70**2)
     assert (beyond.xs[-1], max(beyond.skipped)) == (64**2, 60**2)
+
+
+def test_sizes_that_are_listed_are_drawn_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    def drawn(*specs: str, **over: str) -> dict[str, list[int]]:
+        rows = plot(*specs, metric="macs", **over, progress=say).rows  # type: ignore[arg-type]
+        return {name: [row.get("size") or row["N"] for row in rows if row["spec"] == name] for name in specs}
+
+    assert drawn("swin-t", size="512,224,384") == {"swin-t": [224, 384, 512]}  # 384 is padded, 448 would not be
+    assert drawn("vit", "gpt2", N="196,676,3136") == {"vit": [196, 676, 3136], "gpt2": [196, 676]}
+    assert "GPT-2 (124M): its line ends at N = 676" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="--mark 784: expected one of the listed N, as in 196"):
+        plot("vit", N="196,676,3136", mark=784)
 
 
 def test_systems_without_a_common_range_are_refused_with_theirs() -> None:

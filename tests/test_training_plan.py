@@ -1,6 +1,7 @@
 """A training plan: shares, activations and time by hand, and its reports."""
 
 import json
+import re
 
 import pytest
 
@@ -297,6 +298,59 @@ def test_a_utilisation_leaves_out_what_fused_attention_recomputes():
     assert fused.days == eager.days
     sustained = xfcost.analyze("gpt3-xl", attention="fused", sustained="40T", **options).training.run
     assert sustained.seconds == pytest.approx(eager.flops / (40e12 * 8))
+
+
+# GPT-2's step of 32 · 1024 tokens: three forward passes; fused attention computes N²·d scores of 12 blocks again.
+FORWARD = 2 * (32 * 1024 * (12 * 12 * 768**2 + 768 * 50257) + 12 * 2 * 32 * 1024**2 * 768)
+SCORES = 2 * 12 * 32 * 1024**2 * 768
+MASKED = 3 * 2 * SCORES * 1023 / 2048
+STEPS = {
+    "dense": (3 * FORWARD, 3 * FORWARD + SCORES),
+    "kept": (3 * FORWARD - MASKED, 3 * FORWARD - MASKED + SCORES * 1025 / 2048),
+    "6nd": (6 * 124_439_808 * 32_768, 3 * FORWARD + SCORES),
+}
+
+
+@pytest.mark.parametrize("where", [{"on": "a100-sxm-80"}, {"peak": "312T"}], ids=["on", "peak"])
+@pytest.mark.parametrize("convention", STEPS)
+def test_a_measured_step_has_its_utilisation(where, convention):
+    run = {"mode": "train", "N": 1024, "batch": 32, "flops": convention, "step_time": "210ms", "trace": False}
+    ledger = xfcost.analyze("gpt2", tokens=10 * 32_768, **run, **where)
+    whole, (model, computed) = 0.21 * 312e12, STEPS[convention]
+    found = json.loads(ledger.to_json())["step_time"]
+    assert (found["seconds"], found["mbu"], found["peak"]) == (0.21, None, 312e12)
+    assert (found["mfu"], found["model_flops"]) == (pytest.approx(model / whole), model)
+    assert found["hfu"] == pytest.approx(computed / whole)
+    assert found["of_bound"] == pytest.approx(STEPS["kept"][0] / whole)
+    assert ledger.training.run.days == pytest.approx(10 * 0.21 / 86_400)
+    if ledger.training.plan is not None:
+        (at,) = ledger.training.plan.at
+        assert (at.step_seconds, at.mfu, at.hfu) == (0.21, found["mfu"], pytest.approx(found["hfu"]))
+
+
+def test_a_measured_pass_is_held_to_the_bound():
+    ledger = xfcost.analyze("gpt2", N=512, mode="prefill", on="h100-sxmx2", step_time=0.003)
+    found, (part,) = json.loads(ledger.to_json())["step_time"], ledger.on.parts
+    assert found["of_bound"] == pytest.approx(ledger.on.seconds / 0.003)
+    assert found["mfu"] == pytest.approx(part.flops / 0.003 / (2 * 989.4e12), rel=1e-3)
+    assert found["mbu"] == pytest.approx(part.bytes / 0.003 / (2 * 3.35e12), rel=1e-3)
+    assert (found["hfu"], found["recomputes"]) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "--step-time 3ms: needs the peak that it is a share of, as in --on h100-sxm"),
+        ({"mode": "train"}, "--step-time 3ms: needs the peak"),
+        ({"mode": "train", "on": "h100-sxm", "mfu": "40%"}, "--mfu 40% and --step-time"),
+        ({"on": "h100-sxm", "device": "cpu"}, "--device cpu and --step-time"),
+        ({"on": "h100-sxm,l4"}, "--step-time: needs one device, and --on has 2"),
+        ({"mode": "decode", "draft": "ngram", "on": "h100-sxm"}, "--step-time 3ms: rounds of --draft"),
+    ],
+)
+def test_a_measured_step_that_says_nothing_is_refused(options, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        xfcost.analyze("gpt2", step_time="3ms", **options)
 
 
 def test_run_and_plan_count_the_same_model_flops():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.runs import make_run, refuse, run_options, take_choosing, take_draft, timing_plan
+from xfcost.api.runs import make_run, refuse, run_options, take_choosing, take_draft, take_step_time, timing_plan
 from xfcost.api.systems import (
     check_mixing,
     is_module,
@@ -145,6 +145,7 @@ def analyze(
     choosing, named = take_choosing(given), not is_module(spec) or is_program(spec)
     if draft is not None and len(choosing.devices) > 1:
         refuse("devices side by side", {"draft": draft.name}, devices=len(choosing.devices))
+    step_time = take_step_time(given)
     how = account_options(given)
     if given.get("trace") is None and given.get("on") is None and given.get("cached_prefix") is None:
         how = how._replace(trace=None)
@@ -154,6 +155,10 @@ def analyze(
     how = how._replace(probe=bool(given.get("probe")), check=how.trace is not False or bool(given.get("mixing")))
     run = _checked(choosing.applied(own_run(system, given, named=named)), how)
     ledger = system.account(run, how)
+    if step_time is not None:
+        from xfcost.parts.training.plan import with_step_time
+
+        ledger = with_step_time(ledger, step_time)
     if draft is not None:
         return _with_draft(ledger, system, spec, draft, (run, given))
     if ledger.timing is None:

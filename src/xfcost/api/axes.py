@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.ledger.errors import UsageError, printable
@@ -62,15 +63,18 @@ def listed_sizes(given: Any) -> tuple[int, ...]:
     return tuple(known) if len(known) > 1 and None not in numbers else ()
 
 
-def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | None:
-    """The place of the dotted line: the given one, otherwise N = 784 if that is in the range.
+def marked(given: str | None, axis: SizeAxis, span: tuple[int, int], listed: Sequence[int] = ()) -> int | None:
+    """The place of the dotted line: the given one, otherwise N = 784 if that is in the range, or is `listed`.
 
     Raises:
-        UsageError: it is outside the range.
+        UsageError: it is outside the range, or none of those that are listed.
     """
     if given is None:
-        return MARK if axis.option == "--N" and span[0] <= MARK <= span[1] else None
+        drawn = MARK in listed if listed else span[0] <= MARK <= span[1]
+        return MARK if axis.option == "--N" and drawn else None
     mark = whole(given)
+    if listed and mark not in listed:
+        raise UsageError(f"--mark {printable(given)}: expected one of the listed {axis.option[2:]}, as in {listed[0]}")
     if mark is None or not span[0] <= mark <= span[1]:
         shown = printable(given)
         raise UsageError(f"--mark {shown}: is outside the range; expected {axis.word} from {span[0]} to {span[1]}")

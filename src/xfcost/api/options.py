@@ -17,7 +17,7 @@ from xfcost.ledger.execution import MOST_BATCH, Execution, Logits, Mode
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.parts.mixing.options import ProbeOption
 from xfcost.parts.prediction.options import PredictOption
-from xfcost.parts.serving.options import ChoosingOptions, DeviceOptions, DraftOptions, On, PrefixOption
+from xfcost.parts.serving.options import ChoosingOptions, DeviceOptions, DraftOptions, On, PrefixOption, StepTimeOption
 from xfcost.parts.timing.options import CudaGraphOption, DeviceOption, LaneOption, TimingOptions
 from xfcost.parts.training.options import TrainingOptions
 
@@ -363,7 +363,9 @@ class CompareOptions(_AccountOptions, LaneOption, total=False):
     """The keywords of `compare`."""
 
 
-class AnalyzeOptions(_AccountOptions, DraftOptions, ChoosingOptions, ProbeOption, OneModuleOptions, total=False):
+class AnalyzeOptions(
+    _AccountOptions, DraftOptions, ChoosingOptions, StepTimeOption, ProbeOption, OneModuleOptions, total=False
+):
     """The keywords of `analyze`."""
 
 
@@ -416,6 +418,7 @@ _GROUPED: Final = (
     BudgetOptions, IncreaseOption, SearchOptions, MeasurementOptions, SchedulerOption,
     SizeOptions, BatchOptions, ExecutionOptions, SettingsOption,
     TraceOption, ProbeOption, ProgressOption, DeviceOptions, PrefixOption, DraftOptions, ChoosingOptions,
+    StepTimeOption,
     TrainingOptions,
     DeviceOption,
     PredictOption, TimingOptions, CudaGraphOption, LaneOption, InputOptions, ExampleOptions, ModuleOptions,

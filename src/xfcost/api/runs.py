@@ -23,6 +23,7 @@ from xfcost.api.options import (
     single_share,
 )
 from xfcost.formulas.optimizers import OPTIMIZERS
+from xfcost.ledger.achieved import StepTime
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.execution import WITH_CACHE, Convention
@@ -51,7 +52,7 @@ _RESERVED: Final = ("memory_share", "cache_blocks")
 _HOSTED: Final = ("offload", "host", "host_memory")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 # What draft and target together are not counted with; vLLM has no pipelines with a draft either.
-_NO_ROUNDS: Final = ("pipeline", "offload", "tokens_per_user", "device", "predict")
+_NO_ROUNDS: Final = ("pipeline", "offload", "tokens_per_user", "device", "predict", "step_time")
 _UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
 _ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _ADAPTERS: Final = ("lora", "lora_on")
@@ -202,9 +203,34 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given.get("draft") is None,
         ),
     ),
+    "a measured step": (
+        Refusal(
+            ("mfu", "mbu", "sustained"),
+            "{value} and --step-time: the measured time gives the utilisation; leave one of them out",
+        ),
+        Refusal(
+            ("device", "predict"),
+            "{value} and --step-time: both say how long the run takes; leave one of them out",
+        ),
+        Refusal(
+            ("step_time",),
+            "{value}: needs the peak that it is a share of, as in --on h100-sxm, or in training --peak 312T",
+            lambda given: _has_devices(given) or (_is_train(given) and given.get("peak") is not None),
+        ),
+    ),
     "devices side by side": (
         Refusal(
-            ("device", "predict", "probe", "memory_level", "draft", *MESH_FIELDS, "expert_parallel", *_HOSTED),
+            (
+                "device",
+                "predict",
+                "step_time",
+                "probe",
+                "memory_level",
+                "draft",
+                *MESH_FIELDS,
+                "expert_parallel",
+                *_HOSTED,
+            ),
             "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),
@@ -473,6 +499,27 @@ def take_draft(given: dict[str, Any]) -> Draft | None:
             "not among them), or more --draft-tokens"
         )
     return Draft(name, tokens, accepted, acceptance)
+
+
+def take_step_time(given: dict[str, Any]) -> StepTime | None:
+    """The measured time among the options of `analyze`, and without `--on` the peak, which is taken out; None without.
+
+    Raises:
+        UsageError: one of them can't be, or has no effect with the others.
+    """
+    if given.get("step_time") is None:
+        return None
+    refuse("a measured step", given)
+    seconds = read_option("step_time", given.pop("step_time"))
+    if given.get("on") is not None:
+        return StepTime(seconds=seconds)
+    peak = read_option("peak", given.pop("peak"))
+    return StepTime(
+        seconds=seconds,
+        peak=peak,
+        devices=read_option("devices", given.pop("devices", None)) or 1,
+        convention=read_option("flops", given.get("flops")) or "dense",
+    )
 
 
 def _with_prices(

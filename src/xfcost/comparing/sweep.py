@@ -223,10 +223,17 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
         return slope(list(points), [self._value(ledger, quantity) for ledger in points.values()])
 
 
-def sweep(
-    name: str, system: System, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: SizeAxis = TOKENS
+def sweep(  # noqa: PLR0913 - what is swept
+    name: str,
+    system: System,
+    run: Run,
+    span: tuple[int, int],
+    extra: Iterable[int] = (),
+    axis: SizeAxis = TOKENS,
+    *,
+    listed: Sequence[int] = (),
 ) -> CountedSweep:
-    """`system` counted at every possible point of `span` and of `extra`.
+    """`system` counted at every possible point of `span` and of `extra`, or at those of `listed` alone.
 
     Where N exceeds the spec's maximum (a learned position table), the sweep ends there, and `ended` says why.
 
@@ -241,10 +248,10 @@ def sweep(
         )
     sized = SizedSystem(system, run, axis)
     sizes = sized.sizes
-    steps = _steps(span, sizes, axis, system.points)
-    ledgers, errors = sized.ledgers(map(sizes.value, steps))
+    steps = [] if listed else _steps(span, sizes, axis, system.points)
+    ledgers, errors = sized.ledgers(listed or map(sizes.value, steps))
     beyond = [x for x in errors if x > max(ledgers, default=0)]
-    if ledgers and beyond:
+    if ledgers and beyond and not listed:
         fits = max(step for step in steps if sizes.value(step) in ledgers)
         fails = next(step for step in steps if step > fits)
         largest = sizes.value(last_true(lambda step: bool(sized.ledgers([sizes.value(step)])[0]), fits, fails))
@@ -252,7 +259,7 @@ def sweep(
     if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
         raise next(iter(errors.values()))
     unpadded = _without_padding(ledgers, sized)
-    ledgers |= {x: ledger for x, ledger in unpadded.items() if x <= max(ledgers)}
+    ledgers |= {x: ledger for x, ledger in unpadded.items() if x <= max(ledgers) and not listed}
     xs = tuple(sorted(ledgers))
     found = CountedSweep(
         name=name,

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
+from xfcost.ledger.execution import Convention
+from xfcost.ledger.least_work import least_of
+from xfcost.ledger.model_flops import model_flops, recomputed_macs
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.units import FLOPS_PER_MAC
 
@@ -120,6 +125,64 @@ def reached(ledger: Ledger) -> AchievedRates | None:
         return None
     compute, memory = sum(part.compute_seconds for part in on.parts), sum(part.memory_seconds for part in on.parts)
     return AchievedRates(compute / timing.wall, memory / timing.wall, on.seconds / timing.wall)
+
+
+class StepTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The time of a run, or of a training step on all devices, that was measured elsewhere."""
+
+    seconds: float
+    peak: float | None = None
+    """FLOP/s of one device, of training without `--on`."""
+    devices: int = 1
+    convention: Convention = "dense"
+    """Which FLOPs the MFU counts."""
+
+
+class StepRates(NamedTuple):
+    """What a run with a given time reaches of the devices, as shares."""
+
+    seconds: float
+    mfu: float
+    hfu: float | None
+    """The same with what is recomputed, in training."""
+    mbu: float | None
+    """None in training."""
+    of_bound: float
+    """The lower bound over the given time."""
+    model_flops: float
+    """FLOPs that the MFU counts."""
+    peak: float
+    """FLOP/s of all devices: of products in several formats those together."""
+    convention: Convention
+    """Which FLOPs those of the model are."""
+    recomputes: bool = False
+
+
+def step_rates(ledger: Ledger) -> StepRates | None:
+    """Those of `--step-time`; None without it."""
+    given, training = ledger.step_time, ledger.training
+    if given is None:
+        return None
+    seconds = given.seconds
+    if training is None:
+        if (on := ledger.on) is None:
+            return None
+        compute, memory = sum(part.compute_seconds for part in on.parts), sum(part.memory_seconds for part in on.parts)
+        flops = sum(part.flops for part in on.parts)
+        peak = flops / compute if compute else on.on.peak(on.dtype) * on.on.count
+        return StepRates(seconds, compute / seconds, None, memory / seconds, on.seconds / seconds, flops, peak, "kept")
+    if (plan := training.plan) is not None:
+        peak, model, least = plan.peak * plan.mesh.on.count, plan.model_flops, plan.least_step_flops
+        computed, convention, again = plan.pass_flops * (1 + plan.recomputation), plan.convention, plan.recomputed_flops
+    else:
+        counted, convention = model_flops(ledger), given.convention
+        peak, model, least = (given.peak or 0) * given.devices, counted.by(convention) or 0, counted.kept
+        again = FLOPS_PER_MAC * sum(map(recomputed_macs, ledger.rows))
+        computed = counted.dense + again
+        if convention == "kept":
+            computed = counted.kept + FLOPS_PER_MAC * least_of(ledger, recomputed_macs)
+    whole = peak * seconds
+    return StepRates(seconds, model / whole, computed / whole, None, least / whole, model, peak, convention, again > 0)
 
 
 def _over_blocks(row: Operation, value: float | None) -> float:

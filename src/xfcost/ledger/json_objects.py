@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
-from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
+from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, step_rates, whole_of_peak
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.model_flops import model_flops
 from xfcost.ledger.operation import COUNTED, Operation
@@ -166,6 +166,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         **formats_object(ledger),
         **checkpoint_object(ledger),
         **({} if ledger.on is None else {"on": ledger.on.to_object()}),
+        **({} if (rates := step_rates(ledger)) is None else {"step_time": rates._asdict()}),
         **({"choices": [choice.record() for choice in ledger.choices]} if ledger.choices else {}),
         "training": None if ledger.training is None else ledger.training.to_object(),
         **({} if ledger.probe is None else ledger.probe.to_object()),

@@ -29,6 +29,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 if TYPE_CHECKING:
     import pandas as pd
 
+    from xfcost.ledger.achieved import StepTime
     from xfcost.parts.mixing.result import Probe
     from xfcost.parts.prediction.result import Prediction
     from xfcost.parts.serving.choices import DeviceChoice
@@ -81,6 +82,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Bytes of the most activations that are alive at once in its pass; None if not requested, or not known."""
     on: OnDevices | None = None
     """The run on given devices, with `--on`."""
+    step_time: StepTime | None = None
+    """How long the run took where it was measured, with `--step-time`."""
     choices: tuple[DeviceChoice, ...] = ()
     """The run on each of several devices, with a list in `--on`; of one device with `--tokens-per-user`."""
     module: ModuleRun | None = None

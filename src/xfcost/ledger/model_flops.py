@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.ledger.least_work import least_of
 from xfcost.ledger.operation import Operation
@@ -11,6 +11,10 @@ from xfcost.ledger.units import FLOPS_PER_MAC
 if TYPE_CHECKING:
     from xfcost.ledger.execution import Convention
     from xfcost.ledger.ledger import Ledger
+
+
+# What the FLOPs of a convention are.
+COUNTED_WORDS: Final = {"dense": "all pairs", "kept": "pairs that masks keep", "6nd": "6·P·D"}
 
 
 class ModelFlops(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Final, TypedDict, get_args
 
 from xfcost.ledger import option_readers as read
+from xfcost.ledger.budgets import time_limit
 from xfcost.ledger.execution import MOST_DEVICES, Convention
 from xfcost.ledger.option import Option, Real, Whole, choice
 from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
@@ -160,6 +161,20 @@ class PrefixOption(TypedDict, total=False):
             "INT",
             read.integer(MOST_PREFIX, "6k", what="how many first tokens of the prompt are cached,"),
             python="The prefill computes the other tokens, which read the whole cache.",
+        ),
+    ]
+
+
+class StepTimeOption(TypedDict, total=False):
+    """Devices and plan."""
+
+    step_time: Annotated[
+        Real,
+        Option(
+            "Measured time of the run or training step (210ms): its MFU with --on, or of training with --peak.",
+            "TIME",
+            time_limit,
+            python="Or seconds.",
         ),
     ]
 

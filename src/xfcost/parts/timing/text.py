@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from xfcost.ledger import units
-from xfcost.ledger.achieved import reached, whole_bandwidth, whole_rate
+from xfcost.ledger.achieved import StepRates, reached, step_rates, whole_bandwidth, whole_rate
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import CudaGraph, Timing
+from xfcost.ledger.model_flops import COUNTED_WORDS
 from xfcost.report.document import TextLines, line
 
 if TYPE_CHECKING:
@@ -54,16 +55,34 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
     """A measured run compared with the bound on the devices of `--on`: the shares of their peak and bandwidth."""
+    if (given := step_rates(ledger)) is not None:
+        plan = None if ledger.training is None else ledger.training.plan
+        if plan is None or plan.no_time is not None or given.of_bound > 1:  # else its own lines have the shares
+            yield line(f"{_shares_of(given)}; {_of_bound(given.of_bound)}", head="measured: ")
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:
         return
     mbu = "" if found.mbu is None else f" and {share_text(found.mbu)} MBU"
-    other = "; faster than the bound: the device or the dtype of its products must be another one"
-    over = other if found.of_bound > 1 else ""
     shares = f"{share_text(found.mfu)} MFU{mbu}"
-    bound = f"the lower bound is {share_text(found.of_bound)} of it{over}"
+    bound = _of_bound(found.of_bound)
     where = f"{units.seconds(timing.seconds)} on {where_text(timing)}"
     yield line(f"{where}: {shares}; {bound}", head="measured: ")
+
+
+def _shares_of(given: StepRates) -> str:
+    """`210 ms: 42.7 % MFU (28.00 T model FLOPs, all pairs, at 312.0 TFLOP/s), 43.6 % HFU`."""
+    words = f"{units.seconds(given.seconds)}: {share_text(given.mfu)} MFU"
+    if given.mbu is not None:
+        return f"{words} and {share_text(given.mbu)} MBU"
+    counted = f"{units.count(given.model_flops)} model FLOPs, {COUNTED_WORDS[given.convention]}"
+    computed = f", {share_text(given.hfu)} HFU" if given.recomputes and given.hfu is not None else ""
+    return f"{words} ({counted}, at {units.count(given.peak)}FLOP/s){computed}"
+
+
+def _of_bound(share: float) -> str:
+    """How far a measured time is from its lower bound."""
+    other = "; faster than the bound: the device or the dtype of its products must be another one"
+    return f"the lower bound is {share_text(share)} of it{other if share > 1 else ''}"
 
 
 def share_text(share: float) -> str:

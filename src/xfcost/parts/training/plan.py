@@ -32,6 +32,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import divisors_text
+from xfcost.ledger.achieved import StepTime, step_rates
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
 from xfcost.ledger.least_work import least_of
@@ -393,6 +394,9 @@ _WITHOUT_RECOMPUTATION: Final = 3  # the first of them
 _MORE_DEVICES: Final = tuple(2**power for power in range(11))
 
 
+NO_TOKENS: Final = "--flops 6nd: of this module's step no number of tokens is known; expected dense or kept"
+
+
 def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: RunPlan | None) -> Ledger:
     """`ledger` with its training plan, where the run has devices; a module has no architecture.
 
@@ -431,11 +435,38 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
         peak=mesh.on.device.peak(ledger.metadata.dtype),
     )
     if plan.flops == "6nd" and not made.estimate_step_flops:
-        raise UsageError("--flops 6nd: of this module's step no number of tokens is known; expected dense or kept")
+        raise UsageError(NO_TOKENS)
     made = msgspec.structs.replace(made, at=tuple(_at(made, mfu) for mfu in mesh.mfus or IN_PRINT))
     remedies = _remedies(made, ledger, architecture, step)
     made = msgspec.structs.replace(made, remedies=remedies, evidence=training_evidence(ledger, made))
     return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, plan=made))
+
+
+def with_step_time(ledger: Ledger, given: StepTime) -> Ledger:
+    """`ledger` with the measured time of its run: a plan and a whole run are at its utilisation.
+
+    Raises:
+        UsageError: 6·P·D of a module whose tokens are not known.
+    """
+    ledger = msgspec.structs.replace(ledger, step_time=given)
+    training = ledger.training
+    if training is None:
+        return ledger
+    if given.convention == "6nd" and model_flops(ledger).by_params is None:
+        raise UsageError(NO_TOKENS)
+    found, plan, run = step_rates(ledger), training.plan, training.run
+    if found is None:
+        return ledger
+    if plan is not None:
+        at = _at(plan, found.mfu)
+        at = at if at.step_seconds is None else msgspec.structs.replace(at, step_seconds=given.seconds)
+        plan = msgspec.structs.replace(plan, mesh=msgspec.structs.replace(plan.mesh, mfus=(found.mfu,)), at=(at,))
+    if run is not None:
+        devices = run.devices if plan is not None else given.devices
+        peak = found.peak / devices
+        run = msgspec.structs.replace(run, devices=devices, rate=found.mfu * peak, peak=peak, mfu=found.mfu)
+        run = msgspec.structs.replace(run, convention=given.convention) if plan is None else run
+    return msgspec.structs.replace(ledger, training=msgspec.structs.replace(training, plan=plan, run=run))
 
 
 def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
@@ -467,7 +498,7 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
         device_days=None if days is None else days * devices,
         recomputation_days=None if days is None else days * plan.recomputation / (1 + plan.recomputation),
         cost=None if days is None or price is None else days * devices * (DAY / HOUR) * price,
-        in_print=None if plan.mesh.mfus or plan.convention != "dense" else IN_PRINT[mfu],
+        in_print=None if plan.mesh.mfus or plan.convention != "dense" else IN_PRINT.get(mfu),
     )
 
 

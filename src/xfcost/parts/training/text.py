@@ -8,7 +8,7 @@ from typing import Final
 from xfcost.formulas.optimizers import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.model_flops import recomputed_scores
+from xfcost.ledger.model_flops import COUNTED_WORDS, recomputed_scores
 from xfcost.parts.serving.evidence import Evidence
 from xfcost.parts.serving.text import evidence_text, seconds_range, value_range
 from xfcost.parts.training.plan import SHARED_OUT
@@ -34,8 +34,6 @@ _CAUSES: Final = {
     "recomputed": "recomputation",
 }
 _SHOWN: Final = 0.0005
-# What the model FLOPs of a convention are.
-_COUNTED: Final = {"dense": "all pairs", "kept": "pairs that masks keep", "6nd": "6·P·D"}
 # A run with so many times fewer tokens than parameters may be a typing error.
 _FEW: Final = 10_000
 # Fewer tokens than these may lack their unit.
@@ -121,7 +119,7 @@ def _run_answers(run: WholeRun) -> Iterator[TextLines]:
         shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
         model = " of model FLOPs, without recomputation," if run.recomputed_flops else ""
         if run.convention != "dense":
-            model = f" of {scientific(run.model_flops)} FLOPs, {_COUNTED[run.convention]},"
+            model = f" of {scientific(run.model_flops)} FLOPs, {COUNTED_WORDS[run.convention]},"
         days, advice = f", {days_text(run.days)}{shared}{model} on {speed_text(run)}", ""
     text = f"{scientific(run.flops)} FLOPs{again} in {units.number_of(run.steps, 'step')}{days}"
     yield TextLines([text], head=f"{units.count(run.tokens)} tokens: ", advice=advice)
@@ -151,7 +149,7 @@ def run_texts(ledger: Ledger) -> Iterator[TextLines]:
         if planned is not None:
             shares = " to ".join(units.percent(one, 1) for one in planned.mesh.mfus)
             speed = f" on {planned.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
-            speed += f" ({_COUNTED[planned.convention]})" if planned.convention != "dense" else ""
+            speed += f" ({COUNTED_WORDS[planned.convention]})" if planned.convention != "dense" else ""
         yield line(f"run: {units.count(run.tokens)} tokens{speed}", "dim")
 
 
@@ -330,9 +328,9 @@ def _how_long(plan: TrainingPlan) -> str:
 
 def _of_flops(plan: TrainingPlan) -> str:
     """The model FLOPs of which the utilisation is a share: those by its convention, and nothing that is recomputed."""
-    pairs = f", {_COUNTED['dense']}" if plan.least_step_flops < plan.step_flops else ""
+    pairs = f", {COUNTED_WORDS['dense']}" if plan.least_step_flops < plan.step_flops else ""
     if plan.convention != "dense":
-        pairs = f", {_COUNTED[plan.convention]}"
+        pairs = f", {COUNTED_WORDS[plan.convention]}"
     return f" of {scientific(plan.counted_flops)} model FLOPs{pairs}"
 
 

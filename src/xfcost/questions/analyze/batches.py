@@ -1,8 +1,8 @@
-"""`analyze --batch 1,2,4,8`: one model at several batches, a line each."""
+"""`analyze --batch 1,2,4,8`, `--N 512,1024,2048`, `--size 224,384,512`: one model at several of these, a line each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
@@ -19,7 +19,8 @@ from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, notes
 from xfcost.report.input_description import default_notes
 
-_MOST_BATCHES: Final = 100
+_MOST_RUNS: Final = 100
+_LEAST_SIZES: Final = 3
 # Columns that make room for those of devices.
 _OF_COUNTS: Final = ("macs", "flops", "attention_peak_bytes")
 _COLUMNS: Final = (
@@ -98,42 +99,83 @@ def _of_devices(key: str, ledgers: Sequence[Ledger], mode: str) -> _Column:
     return _Column(f"{output_word(mode)}/s", key, rates, list(map(units.count, rates)))
 
 
-def read_batches(given: str) -> list[int]:
+def read_runs(option: str, given: str) -> list[int]:
     """`1,2,4,8` -> its numbers, in order.
 
     Raises:
-        UsageError: one is no batch.
+        UsageError: one is no batch or size.
     """
     found = [whole(one) for one in given.split(",")]
-    if any(one is None or one < 1 for one in found) or len(found) > _MOST_BATCHES:
-        raise UsageError(f"--batch {shown(given)}: expected up to {_MOST_BATCHES} whole numbers, as in 1,2,4,8")
+    if any(one is None or one < 1 for one in found) or len(found) > _MOST_RUNS:
+        raise UsageError(f"{option} {shown(given)}: expected up to {_MOST_RUNS} whole numbers, as in 1,2,4,8")
     return [one for one in found if one is not None]
 
 
-def document(ledgers: Sequence[Ledger], *, verbose: bool = False) -> Document:
-    """The run, and a line per batch."""
+def varied(given: Mapping[str, Any]) -> str | None:
+    """The option of `analyze` that has several values: `batch`, `N` or `size`; None where none has.
+
+    Two numbers of N or of a size are those of two streams, or a height and a width; and 1,000,000 is one number.
+
+    Raises:
+        UsageError: two of them have several.
+    """
+    found = ["batch"] if "," in str(given["batch"]) else []
+    for name in ("N", "size"):
+        parts = str(given[name] or "").replace(" ", "").split(",")
+        several = len(parts) >= _LEAST_SIZES and all(map(whole, parts))
+        found += [name] if several and not any(part.startswith("0") for part in parts) else []
+    if len(found) > 1:
+        one, other = (f"--{name} {given[name]}" for name in found[:2])
+        raise UsageError(f"{one} and {other}: a table has one of these; leave one of them out")
+    return found[0] if found else None
+
+
+def document(ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, verbose: bool = False) -> Document:
+    """The run, and a line for each of the `values` of an `option`: `batch`, `N` or `size`."""
+
+    def records() -> list[dict[str, Any]]:
+        columns = list(_columns(ledgers))
+        return [
+            {option: value}
+            | ({"N": ledger.metadata.grid_tokens} if option == "size" else {})
+            | {column.key: column.values[place] for column in columns}
+            for place, (value, ledger) in enumerate(zip(values, ledgers, strict=True))
+        ]
+
     return Document(
-        parts=lambda: _parts(ledgers, verbose=verbose),
-        records=lambda: [
-            {"batch": ledger.metadata.batch} | {column.key: column.values[place] for column in columns}
-            for columns in [list(_columns(ledgers))]
-            for place, ledger in enumerate(ledgers)
-        ],
-        json=lambda: json_text({"batches": [ledger_object(ledger) for ledger in ledgers]}),
+        parts=lambda: _parts(ledgers, values, option, verbose=verbose),
+        records=records,
+        json=lambda: json_text({_JSON.get(option, "sizes"): [ledger_object(ledger) for ledger in ledgers]}),
     )
 
 
-def _parts(ledgers: Sequence[Ledger], *, verbose: bool) -> Iterator[Part]:
+_JSON: Final = {"batch": "batches"}
+
+
+def _parts(ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, verbose: bool) -> Iterator[Part]:
     columns, first = list(_columns(ledgers)), ledgers[0]
     heads = [TableColumn(one.head, right=one.key not in ("fits", "bound")) for one in columns]
-    names = [f"{ledger.metadata.batch:,}" for ledger in ledgers]
-    rows = list(zip(names, *(one.texts for one in columns), strict=True))
-    batches = ", ".join(names)
+    names = [f"{value:,}" for value in values]
+    cells = [names, *(one.texts for one in columns)]
+    if option == "size":
+        heads.insert(0, TableColumn("N", right=True))
+        cells.insert(1, [f"{ledger.metadata.grid_tokens:,}" for ledger in ledgers])
     for text in run_texts(first.metadata):
-        told = [one.replace(f"batch {first.metadata.batch:,} ", f"batch {batches} ") for one in text.texts]
-        yield text._replace(texts=told)
-    yield from (Gap(), DataTable([TableColumn("batch", right=True), *heads], rows), Gap())
-    yield from reach_texts(first)
-    yield from (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
+        yield text._replace(texts=[_told(one, first, names, option) for one in text.texts])
+    rows = list(zip(*cells, strict=True))
+    yield from (Gap(), DataTable([TableColumn(option, right=True), *heads], rows), Gap())
+    if option == "batch":  # what these say is of one size
+        yield from reach_texts(first)
+        yield from (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
     yield from notes(default_notes([first.metadata]), verbose=verbose)
     yield from notes(first.metadata.notes, verbose=verbose)
+
+
+def _told(text: str, first: Ledger, names: Sequence[str], option: str) -> str:
+    """A line of the first run with the values of all: `batch 1, 2, 4`, `tokens 512, 1,024`, `image 224, 384`."""
+    every = ", ".join(names)
+    if option == "batch":
+        return text.replace(f"batch {first.metadata.batch:,} ", f"batch {every} ")
+    if not text.startswith(("image ", "tokens ")):
+        return text
+    return f"{'image' if option == 'size' else 'tokens'} {every}   batch {text.partition('   batch ')[2]}"

@@ -43,6 +43,8 @@ TraceFile = Annotated[
     *shared.REPORT,
     on="Compute from datasheets if the run fits on such devices (h100-sxmx8), and a lower bound of its time; "
     "several (h100-sxm,l40sx4, nvidia, all) stand side by side. `xfcost devices` lists names.",
+    N="Tokens N of the first stage: 784, 128k, 128Ki (131,072); three or more, 256,512,1024, give a table.",
+    size="Image size instead of N: 384, 224x320 (height x width), or three and more sizes.",
     trace="Check on the torch model (default: without --on).",
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
@@ -65,6 +67,7 @@ def run(
     """
     from xfcost.api.analysis import analyze
     from xfcost.parts.timing.timeline import timeline
+    from xfcost.questions.analyze.batches import varied
     from xfcost.report.output import check_target
     from xfcost.views.analyze import document
     from xfcost.views.largest import Order
@@ -80,10 +83,14 @@ def run(
     if trace_file is not None and given["device"] is None:
         raise UsageError("--trace-file: a timeline is of a run that is timed; add --device cpu, or cuda")
     check_target(trace_file, force=target.force, option="--trace-file")
-    if "," in given["batch"]:
+    option = varied(given)
+    if option is not None:
+        words = f"--{option} {given[option]}"
         if view is not None or order is not None:
-            raise UsageError(f"--batch {given['batch']}: rows are listed for one batch, without --by, --sort and --top")
-        _over_batches(spec, target, given, verbose=verbose)
+            raise UsageError(f"{words}: rows are listed for one run, without --by, --sort and --top")
+        if given["step_time"] is not None:
+            raise UsageError(f"{words}: --step-time is of one run; leave one of them out")
+        _over(option, spec, target, given, verbose=verbose)
         return
     ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
     if ledger.choices and ledger.on is None and view is not None:
@@ -94,12 +101,13 @@ def run(
     shared.verdict([ledger])
 
 
-def _over_batches(spec: str, target: shared.Target, given: dict[str, Any], *, verbose: bool) -> None:
-    """A line per batch; the torch model is built where that is asked for."""
+def _over(option: str, spec: str, target: shared.Target, given: dict[str, Any], *, verbose: bool) -> None:
+    """A line for each value of an option; the torch model is built where that is asked for."""
     from xfcost.api.analysis import analyze
-    from xfcost.questions.analyze.batches import document, read_batches
+    from xfcost.questions.analyze.batches import document, read_runs
 
     given = {**given, "trace": bool(given["trace"])}
-    ledgers = [analyze(spec, progress=say, **{**given, "batch": batch}) for batch in read_batches(given["batch"])]
-    target.document(document(ledgers, verbose=verbose))
+    values = read_runs(f"--{option}", given[option])
+    ledgers = [analyze(spec, progress=say, **{**given, option: value}) for value in values]
+    target.document(document(ledgers, values, option, verbose=verbose))
     shared.verdict(ledgers)

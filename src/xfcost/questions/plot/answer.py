@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
-from xfcost.api.axes import axis_of, marked
+from xfcost.api.axes import axis_of, listed_sizes, marked
 from xfcost.api.options import EVERY, PlotOptions, Progress, flag_of, read_option, takes
 from xfcost.api.runs import make_run, refuse, run_options, timing_plan
 from xfcost.api.systems import first_sizes, mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
@@ -102,8 +102,9 @@ def plot(
     Args:
         *specs: systems, as `compare` takes them.
         metric: what is plotted, as on the command line.
-        N: the range "49:12544"; as much of it as all systems can have by default. One N with metric="throughput".
-        size: the range of image sides instead of N, "224:1024".
+        N: the range "49:12544", or each N, "196,784"; as much of that range as all systems can have by default. One N
+            with metric="throughput".
+        size: the range of image sides instead of N, "224:1024", or each of them, "224,384".
         mark: the N of the dotted line.
         output: an svg, png, pdf or csv file to write.
         force: overwrite the file where it exists.
@@ -162,13 +163,20 @@ def _scaling(
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
+    listed = listed_sizes(N if size is None else size)
     narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
     images = any(one.has_images for one in systems)
     # parameters hardly depend on N: there is no ratio to show at one
-    at = marked(mark, axis, span) if mark is not None or (images and metric != "params") else None
-    _start(systems, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"], say=say)
-    sweeps = _sweeps(systems, how, axis, span, at, say, narrow=narrow)
+    at = marked(mark, axis, span, listed) if mark is not None or (images and metric != "params") else None
+    _start(
+        systems,
+        [axis.run(how, x) for x in listed or first_sizes(axis, span, at)],
+        metric,
+        strict=given["strict"],
+        say=say,
+    )
+    sweeps = _sweeps(systems, how, axis, span, at, say, narrow=narrow, listed=listed)
     if narrow and at is not None:
         at = marked(mark, axis, span_of(sweeps))
     sweeps, live = _pointed(sweeps, how, metric, device, timing, say)
@@ -277,14 +285,17 @@ def _sweeps(  # noqa: PLR0913 - what is swept
     say: Progress,
     *,
     narrow: bool,
+    listed: Sequence[int],
 ) -> list[CountedSweep]:
     """Each system counted over the range (with `narrow` over as much of it as all can have), and at the mark.
+
+    With `listed` sizes at these alone.
 
     A message says where a line has gaps or ends early.
     """
     names = distinct([one.name for one in systems])
     extra = [] if mark is None else [mark]
-    wide = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, systems, strict=True)]
+    wide = [sweep(name, one, run, span, extra, axis, listed=listed) for name, one in zip(names, systems, strict=True)]
     sweeps = common_range(wide, run) if narrow else wide
     if narrow:
         for line in _range_lines(wide, sweeps):

@@ -21,13 +21,14 @@ Tokens = Annotated[
     typer.Option(
         "--N",
         metavar="LOW:HIGH",
-        help=f"Range of N (default: the part of {DEFAULT_RANGE} that all systems accept; 1024:131072 for language "
-        "models). Image specs use square grids. --metric throughput takes one N.",
+        help=f"Range of N, or each N: 196,784 (default: the part of {DEFAULT_RANGE} that all systems accept; "
+        "1024:131072 for language models). Image specs use square grids. --metric throughput takes one N.",
         rich_help_panel="Size",
     ),
 ]
 Size = Annotated[
-    str | None, shared.option("--size", "LOW:HIGH", "Range of image sizes instead of N, as in 224:1024.", "Size")
+    str | None,
+    shared.option("--size", "LOW:HIGH", "Range of image sizes instead of N, as in 224:1024, or each: 224,384.", "Size"),
 ]
 Metric = Annotated[
     str,
