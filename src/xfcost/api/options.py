@@ -477,6 +477,8 @@ ALIASES: Final = {
     "num-speculative-tokens": "draft-tokens",
     "out": "output",
     "sort-by": "sort",
+    "step-seconds": "step-time",
+    "measured": "step-time",
 }
 
 
