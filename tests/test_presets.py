@@ -169,6 +169,21 @@ def test_names_of_other_libraries_are_presets(spelling, name):
     assert canonical(spelling) == name
 
 
+@pytest.mark.parametrize(
+    ("text", "settings", "name"),
+    [
+        ("vit:depth=6", ["stages.0.depth=6"], "ViT-S/8 (depth=6)"),
+        ("llama-3-8b:num_key_value_heads=32", ["**.kv_heads=32"], "Llama 3 8B (num_key_value_heads=32)"),
+        ("ViT:stages.0.depth=6:**.heads=12", ["stages.0.depth=6", "**.heads=12"],
+         "ViT-S/8 (stages.0.depth=6, **.heads=12)"),
+    ],
+)  # fmt: skip
+def test_a_preset_has_settings_of_its_own_behind_colons(text, settings, name):
+    mine, theirs = load(text), load(canonical(text.split(":")[0]), settings)
+    assert mine.spec.stages == theirs.spec.stages
+    assert mine.spec.name == name
+
+
 def test_a_spelling_is_of_one_preset():
     assert len({*map(squeezed, preset_names())}) == len(preset_names())
 

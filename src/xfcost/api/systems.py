@@ -27,7 +27,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import TF32
 from xfcost.spec.grammar import Spec, TokenInput
 from xfcost.spec.hub import HubName, config_label, hub_name, hub_source
-from xfcost.spec.load import Loaded, expanded, load
+from xfcost.spec.load import Loaded, expanded, load, with_own_settings
 from xfcost.spec.models import counts_of, listed_name, models
 from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, is_gguf, module_target, texts_by_place, writes_text
@@ -260,6 +260,8 @@ def _target(
     one: Any, options: Mapping[str, Any], progress: Progress | None, counted: bool
 ) -> ModuleTarget | SpecSystem | PublishedSystem | None:
     """The module of a name; of a config.json its spec if there is one; None of specs."""
+    if isinstance(one, str) and with_own_settings(one)[1]:
+        return None
     if isinstance(one, str) and (model := hub_name(one)) is not None and listed_name(one) is None:
         target = _hub_target(model, options.get("fetch"), progress)
     else:

@@ -138,6 +138,9 @@ def canonical(name: str) -> str:
     files = _unordered_files()
     if name in files:
         return name
+    base, own = with_own_settings(name)
+    if own:
+        return ":".join([canonical(base), *own])
     if is_path(name) or os.path.exists(name):
         return listed_name(name) or name
     lower = name.lower()
@@ -147,6 +150,15 @@ def canonical(name: str) -> str:
         return listed
     known = squeezed_names() | _squeezed_presets()
     return next((known[one] for one in _spellings(lower) if one in known), name)
+
+
+def with_own_settings(name: str) -> tuple[str, list[str]]:
+    """`llama3-8b:heads=16:kv_heads=16` -> the spec and its own overrides; none of another text."""
+    base, *own = name.split(":")
+    return (base, own) if base and all(_SETTING.match(one) for one in own) else (name, [])
+
+
+_SETTING: Final = re.compile(r"[\w.*]+=")
 
 
 @cache
@@ -197,14 +209,15 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     """The spec called `name`: a preset, or a path to a YAML file.
 
     Args:
-        name: a preset (`vit`), or a path (it has a separator or ends in .yaml or .yml).
+        name: a preset (`vit`), or a path (it has a separator or ends in .yaml or .yml); with overrides of its own behind
+            colons (`vit:heads=4`), where a key without dots is that of all parts that have it.
         settings: `key.path=value` overrides, as after `--set`.
 
     Raises:
         SpecError: with file, line and path of every error.
         UsageError: no such preset, or a setting that matches nothing.
     """
-    name = canonical(name)
+    name, own = with_own_settings(canonical(name))
     files = [(written.data, written.source) for written in lineage(name)]
     data, source = files.pop()
     setting_errors = apply_file_settings(data, source)
@@ -213,10 +226,26 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         setting_errors += apply_file_settings(data, source)
     if setting_errors:
         raise combined([*setting_errors, *_spec_errors(data, source, name)])
+    settings = [*map(_of_parts, own), *settings]
+    if own and isinstance(data.get("name"), str):
+        data["name"] += f" ({', '.join(own)})"
     if unset := apply_settings(data, source, settings):
         errors = (part for error in _spec_errors(data, source, name) for part in error.parts)
         raise UsageError(combined_message([*unset, *map(str, errors)]))
     return checked(data, source, name, settings)
+
+
+# Keys of a config.json -> those of a spec.
+_KEYS: Final = {
+    "num_key_value_heads": "kv_heads", "num_attention_heads": "heads", "num_hidden_layers": "depth",
+    "hidden_size": "dim",
+}  # fmt: skip
+
+
+def _of_parts(setting: str) -> str:
+    key, _, value = setting.partition("=")
+    own = _KEYS.get(key, key)
+    return f"{own}={value}" if "." in own or own in Spec.__struct_fields__ else f"**.{own}={value}"
 
 
 def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[str] = ()) -> Loaded:
