@@ -164,6 +164,9 @@ def test_a_plan_on_devices_has_what_is_recomputed():
     assert (plan.recomputed_flops, plan.memory.recomputed) == (4 * 2 * 3 * 2 * MAP, 2 * 48)
     # forward and backward, but for the gradient of the input
     assert plan.step_flops == 4 * 2 * (3 * 3 * 2 - 1) * MAP
+    assert plan.evidence.why_none == "of a module whose number of tokens is not known"
+    with pytest.raises(UsageError, match="--global-batch: of this module's step no number of tokens is known"):
+        trained(blocks(), on="h100-sxmx4", global_batch="1M")
 
 
 # ── which modules ────────────────────────────────────────────────────────────────────────────────────────────────────

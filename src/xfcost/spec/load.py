@@ -209,8 +209,8 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     """The spec called `name`: a preset, or a path to a YAML file.
 
     Args:
-        name: a preset (`vit`), or a path (it has a separator or ends in .yaml or .yml); with overrides of its own behind
-            colons (`vit:heads=4`), where a key without dots is that of all parts that have it.
+        name: a preset (`vit`), or a path (it has a separator or ends in .yaml or .yml). Overrides of its own follow
+            colons (`vit:heads=4`); a key without dots is that of all parts that have it.
         settings: `key.path=value` overrides, as after `--set`.
 
     Raises:

@@ -80,8 +80,10 @@ def _unlike_all(ledger: Ledger) -> str | None:
     """What no published run has: they are of transformers that predict tokens, without experts."""
     if ledger.training is not None and ledger.training.step.mostly_frozen(ledger.total("params") or 0):
         return "with frozen weights"
+    if ledger.training is not None and ledger.training.step.tokens is None:
+        return "of a module whose number of tokens is not known"
     if ledger.training is None or not ledger.training.step.loss_logits_bytes:
-        return "of a model without a vocabulary to predict"
+        return f"of a {'module that returns no logits' if ledger.module else 'model without a vocabulary to predict'}"
     if not ledger.metadata.attends:
         return "without attention"
     return "with experts" if any(row.idle_params for row in ledger.rows) else None

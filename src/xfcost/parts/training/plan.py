@@ -408,6 +408,8 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
     mesh, tokens = plan.mesh, plan.tokens
     step, batch = ledger.training.step, ledger.metadata.batch
     check_mesh(mesh, architecture)
+    if mesh.global_batch is not None and not step.tokens:
+        raise UsageError("--global-batch: of this module's step no number of tokens is known; leave it out")
     sample = (step.tokens or 0) // batch
     micro_batches, sequences = step_batch(mesh, batch, sample)
     again = all_recomputed_macs(ledger, mesh.checkpoint)

@@ -398,21 +398,23 @@ def _layout(plan: TrainingPlan) -> str:
     sizes += ", sequence parallel" if mesh.sequence_parallel else ""
     batches = "micro-batches" if plan.micro_batches > 1 else "micro-batch"
     bubble = f", bubble {100 * (mesh.pipeline - 1) / plan.micro_batches:.3g} %" if mesh.pipeline > 1 else ""
+    how = f"ZeRO {mesh.zero}" + (f", recompute {mesh.checkpoint}" if mesh.checkpoint != "none" else "")
+    if not plan.step_tokens:  # of a module whose batch is not known, which no devices divide
+        each = "the batch that is given" + (f", on each of {mesh.data:,} replicas" if mesh.data > 1 else "")
+        return f"{each}; {how}"
     samples = f"{plan.step_tokens:,} tokens = {plan.step_sequences:,} sample" + "s" * (plan.step_sequences > 1)
-    return (
-        f"{samples}; {sizes}; {plan.micro_batches:,} {batches} of {plan.micro_batch} per replica{bubble}; ZeRO "
-        f"{mesh.zero}, checkpoint {mesh.checkpoint}"
-    )
+    return f"{samples}; {sizes}; {plan.micro_batches:,} {batches} of {plan.micro_batch} per replica{bubble}; {how}"
 
 
 def _plan_recomputation(plan: TrainingPlan, ledger: Ledger) -> str:
     one = plan.at[0] if plan.mesh.mfus else plan.at[len(plan.at) // 2]
-    words = f"+{100 * plan.recomputation:.1f} % FLOPs ({_again(plan, ledger)})"
-    words += f": {share_text(one.mfu)} MFU is {share_text(one.hfu)} HFU" if plan.mesh.mfus else ", which an HFU counts"
+    words = f"+{100 * plan.recomputation:.1f} % FLOPs for {_again(plan, ledger)}"
+    rates = f": {share_text(one.mfu)} MFU is {share_text(one.hfu)} HFU"
+    words += rates if plan.mesh.mfus else ", which HFU counts and MFU does not"
     if max(each.hfu for each in plan.at) > 1:
         words += " (above 100 % only if masked scores are skipped)"
     if one.recomputation_days is not None and plan.fits is not False:
-        words += f", and {days_text(one.recomputation_days)} of {days_text(one.days or 0)} recompute"
+        words += f"; it takes {days_text(one.recomputation_days)} of {days_text(one.days or 0)}"
     return words
 
 
@@ -424,7 +426,7 @@ def _again(plan: TrainingPlan, ledger: Ledger) -> str:
         "scores inside fused attention": any(row.fused for row in ledger.rows),
         "reversible residuals": any(row.recomputed and not row.ran for row in ledger.rows),
     }
-    return ", ".join(name for name, is_one in causes.items() if is_one)
+    return " and ".join(name for name, is_one in causes.items() if is_one)
 
 
 def _memory_table(plan: TrainingPlan, ledger: Ledger) -> DataTable:
@@ -439,7 +441,7 @@ def _memory_table(plan: TrainingPlan, ledger: Ledger) -> DataTable:
         ("master copy", memory.master, "float32"),
         ("optimizer states", memory.optimizer, "" if ledger.training is None else ledger.training.step.optimizer),
         ("saved activations", memory.activations, _in_flight(plan)),
-        ("recomputed at once", memory.recomputed, f"checkpoint {mesh.checkpoint}"),
+        ("recomputed at once", memory.recomputed, _recomputed_by(mesh.checkpoint)),
         ("logits of the loss", memory.logits, "float32, of one micro-batch"),
     ]
     rows = [
@@ -456,6 +458,10 @@ def _memory_table(plan: TrainingPlan, ledger: Ledger) -> DataTable:
     return DataTable([*numbers(f"memory of a device{where}", "bytes"), _MORE], rows, styles)
 
 
+def _recomputed_by(checkpoint: str) -> str:
+    return "by the model's own code" if checkpoint == "none" else f"recompute {checkpoint}"
+
+
 def _shared_out(plan: TrainingPlan) -> dict[str, str]:
     """The parts that ZeRO shares out -> in words."""
     mesh = plan.mesh
@@ -468,6 +474,8 @@ def _in_flight(plan: TrainingPlan) -> str:
     mesh = plan.mesh
     flying = mesh.in_flight(plan.memory.pipeline_stage, plan.micro_batches)
     samples = f"{plan.micro_batch} sample" + "s" * (plan.micro_batch > 1)
+    if not plan.step_tokens:
+        return "of the batch that is given"
     several = f"{flying} micro-batches in flight, each of {samples}" if flying > 1 else f"one micro-batch of {samples}"
     return several + ("" if plan.memory.activations is not None else "; --trace computes them")
 
