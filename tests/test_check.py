@@ -360,3 +360,17 @@ def test_a_module_takes_its_inputs_from_the_table(here):
 def test_the_share_over_a_limit_of_nothing_is_null():
     result = BudgetResult(budget=Budget("macs", 0), figure=BudgetFigure(3, "MACs"))
     assert (held_object(result)["excess"], held_object(result)["difference"]) == (None, 3)
+
+
+def test_targets_that_are_valid_are_named_beside_those_that_are_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one.yaml").write_text("extends: vit\nname: One\n", encoding="utf-8")
+    Path("bad.yaml").write_text("extends: vit\nname: Bad\nset: {stages.0.deepth: 2}\n", encoding="utf-8")
+    done = xf("check", "one.yaml", "bad.yaml", "nothing.yaml", "gpt2")
+    head, bad, absent = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert head == "error: 2 valid (one.yaml, gpt2), 2 not:"
+    assert bad.startswith("  bad.yaml:3 ")
+    assert absent.startswith("  nothing.yaml: no such file")
+    alone = xf("check", "bad.yaml")
+    assert alone.stderr.startswith("error: bad.yaml:3 ")

@@ -922,3 +922,15 @@ def test_a_table_that_only_its_sharers_read_is_read(tmp_path):
     reasons = ledger.joined_weights.others
     unread = (row for row in ledger.rows if row.operation == "parameters" and row.component != "model.shared")
     assert reasons["not read in this pass"] == 4 * sum(row.times * row.params for row in unread) > 0
+
+
+def test_a_folder_is_named_without_a_dot_unless_a_preset_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 64, "vocab_size": 99, "n_positions": 32}
+    for name in ("mine", "vit", "full"):  # `full` is a mechanism, in a preset common-full
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    mine = xfcost.analyze("mine", trace=False)
+    assert mine.total("params") == xfcost.analyze("./mine", trace=False).total("params")
+    assert xfcost.analyze("vit", trace=False).metadata.name == "ViT-S/8"
+    assert xfcost.analyze("full", trace=False).metadata.preset

@@ -89,6 +89,18 @@ def test_the_same_system_twice_keeps_two_names():
     assert told["ratios"]["ViT-S/8 #2"]["macs"] == 1
 
 
+def test_systems_of_one_name_are_told_apart_by_their_files(tmp_path):
+    texts = {
+        "old.yaml": "extends: vit\nname: Mine\nset: {stages.0.depth: 9}\n",
+        "mine.yaml": "extends: vit\nname: Mine\n",
+    }
+    files = [tmp_path / name for name in texts]
+    for file in files:
+        file.write_text(texts[file.name], encoding="utf-8")
+    told = json.loads(xf("compare", *map(str, files), "vit", "--format", "json").stdout)
+    assert set(told["ratios"]) == {"Mine (old.yaml)", "Mine (mine.yaml)", "ViT-S/8"}
+
+
 class TestCircumstances:
     def test_crossovers_that_were_not_looked_for_are_no_none(self, tmp_path):
         # Ten positions, and the class token takes one: grids of 1, 4 and 9 tokens fit. ConvNeXt-T halves its grid three

@@ -365,7 +365,7 @@ def test_a_slope_is_that_of_the_upper_end_and_a_caption_names_the_steps_of_token
         "PVT's steps come from last tokens that go into no patch or kernel. "
         "Its slope is fitted to sizes that have none (N = 3,136 to 12,544)."
     )
-    assert chart.summary[0].endswith(", sizes in whole patches")
+    assert chart.summary[0].endswith(", sizes in whole patches)")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,9 @@ from strategies import both_accounts, counted_spec, exact, placed, stack
 from tiers import covering_presets, of_presets
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import canonical, gallery, load, preset_files, preset_names
+from xfcost.spec.load import canonical, load, preset_files, preset_names
 from xfcost.spec.models import squeezed
+from xfcost.spec.presets import gallery
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 

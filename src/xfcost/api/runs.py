@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -70,7 +71,8 @@ class Refusal(NamedTuple):
 
     options: Sequence[str]
     message: str
-    """In braces: `all`, `--on, --zero`, those that are given; `first` of them; `value`, the first with what it has."""
+    """In braces: `all`, `--on, --zero`, those that are given; `first` of them; `value`, the first with what it has;
+    `enough`, devices for a plan that shares a model among as many as are given."""
     has_effect: Callable[[Mapping[str, Any]], bool] = lambda given: False
     """Is what they need there, among the options and circumstances?"""
 
@@ -164,7 +166,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(
             # a torch module recomputes without devices too
             (*(name for name in MESH_FIELDS if name != "checkpoint"), "expert_parallel"),
-            "{first}: needs devices, as in --on a100-sxm-80x8",
+            "{first}: needs devices, as in --on {enough}",
             _has_devices,
         ),
     ),
@@ -392,8 +394,16 @@ def refuse(where: str, given: Mapping[str, Any], **circumstances: Any) -> None:
                 "all": ", ".join(flags),
                 "first": flags[0],
                 "value": _with_value(names[0], flags[0], given[names[0]]),
+                "enough": _enough(given),
             }
             raise UsageError(one.message.format(**known | words))
+
+
+def _enough(given: Mapping[str, Any]) -> str:
+    """`h100x4` of `--tensor-parallel 4`; eight devices where no number says how many."""
+    counts = [str(given.get(name)) for name in _SHARED]
+    number = prod(int(one) for one in counts if one.isdecimal())
+    return f"h100x{number}" if number > 1 else "a100-sxm-80x8"
 
 
 def _with_value(name: str, flag: str, value: Any) -> str:

@@ -330,8 +330,13 @@ def target_of(given: dict[str, Any], formats: Sequence[str] = FORMATS) -> Target
 
 
 def deliver_lines(lines: Iterable[str]) -> None:
-    """Lines to stdout, each of them one line whatever names are in it."""
-    deliver("\n".join(map(one_line, lines)), None, force=False)
+    """Lines to stdout, each of them one line of a report whatever names are in it, folded at the terminal's width."""
+    from xfcost.report.console import show
+    from xfcost.report.document import drawn, line
+
+    parts = [line(one_line(one)) for one in lines]
+    if parts:
+        show(lambda width: drawn(parts, width))
 
 
 def deliver(content: str | bytes, output: Path | None, *, force: bool) -> None:

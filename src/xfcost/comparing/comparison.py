@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from xfcost.ledger import notebook
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import count, number_of
 from xfcost.spec.run import Run
@@ -109,7 +111,7 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
 
     Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer.
     """
-    names = distinct([ledger.metadata.name for ledger in ledgers])
+    names = distinct(_with_files([ledger.metadata for ledger in ledgers]))
     counted = list(zip(names, systems, ledgers, strict=True))
     figures = {name: figures_of(system, ledger, run) for name, system, ledger in counted}
     base = figures[names[0]]
@@ -145,6 +147,18 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
         size_searches=sizes.searches,
         time_ratios=time_ratios,
     )
+
+
+def _with_files(systems: Sequence[Metadata]) -> Iterator[str]:
+    """Their names, `my (old.yaml)` of one of a file where another has the same name."""
+    for one in systems:
+        others = {other.source for other in systems if other.name == one.name} - {one.source}
+        file = os.path.basename(one.source)
+        if not others or one.preset or ":" in file:  # the class of a module is no file
+            yield one.name
+        else:
+            short = file not in map(os.path.basename, others)
+            yield f"{one.name} ({file if short else one.source})"
 
 
 def distinct(names: Iterable[str]) -> list[str]:

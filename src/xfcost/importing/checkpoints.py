@@ -347,8 +347,8 @@ def config_place(place: str) -> str:
     alone = Checkpoint(place, {}, tensors, files)
     types = ", ".join(f"{name} {size(nbytes)}" for name, nbytes in alone.dtypes.items())
     raise UsageError(
-        f"{shown}: {len(tensors):,} tensors of {elements:,} elements, {size(alone.bytes)} ({types}); what is computed "
-        f"with them is not in a safetensors file, and there is no {CONFIG_FILE} beside it; put that of the model there"
+        f"{shown}: {len(tensors):,} tensors of {elements:,} elements, {size(alone.bytes)} ({types}); a "
+        f"safetensors file has no architecture: put the model's {CONFIG_FILE} beside it"
     )
 
 

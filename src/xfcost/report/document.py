@@ -514,7 +514,8 @@ def to_markup(table: DataTable, form: Format) -> str:
         RowGroup(latex(table.sections.get(start, "")), cells[start:end])
         for start, end in zip(starts, [*starts[1:], len(cells)], strict=True)
     ]
-    return latex_table(heads, right, groups, list(map(number, table.total)), picked, table.left_out)
+    keys = [column.key or head for column, head in zip(table.columns, heads, strict=True)]
+    return latex_table(heads, right, groups, list(map(number, table.total)), picked, [*keys, *table.left_out])
 
 
 def _latex_cell(column: TableColumn, cell: str, right: bool) -> str:

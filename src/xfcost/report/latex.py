@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
 from typing import Final, NamedTuple
 
 from xfcost.ledger.visible import one_line
 from xfcost.report.output import divided
 
+# Characters of a line of a comment.
+_COMMENT: Final = 80
 _SPECIAL: Final = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "''",
@@ -83,24 +86,26 @@ def latex_table(
     groups: Iterable[RowGroup],
     total: Sequence[str] = (),
     picked: Sequence[int] | None = None,
-    others: Sequence[str] = (),
+    keys: Sequence[str] = (),
 ) -> str:
     r"""A `tabular` with the rules of booktabs: headings in italics, the total below a rule.
 
     With more rows than a page has room for, it is a `longtable`, which repeats its heads on every page. Of more than
     `MOST_COLUMNS` columns the secondary ones are left out, unless `--columns` chooses them (`picked`: their places);
     still more are divided into several tables, each with the column that names the rows. A comment lists what is left
-    out, with the headings of `others` that a choice adds.
+    out, by the `keys` that `--columns` takes: those of the columns, then those of others that a choice adds.
     """
     groups, titles = list(groups), list(map(latex, heads))
     places = _usual_columns(heads) if picked is None else picked
     found = divided(places, [1] * len(heads), MOST_COLUMNS, 0, places[0])
     tables = ["\n".join(_tabular(some, right, titles, groups, total)) for some in found]
-    left_out = [*(title for place, title in enumerate(titles) if place not in places), *map(latex, others)]
+    left_out = [key for place, key in enumerate(keys or heads) if place not in places]
     long = sum(len(group.rows) for group in groups) > MOST_ROWS
     notes = [rf"% needs \usepackage{{booktabs{',longtable' if long else ''}}}"]
     if left_out and picked is None:
-        notes.append(f"% left out: {', '.join(left_out)}; --columns chooses the columns")
+        keyed = ", ".join(key if key.isascii() else latex(key) for key in left_out)
+        more = f"more columns, with --columns: {keyed}"
+        notes += wrap(more, _COMMENT, initial_indent="% ", subsequent_indent="%   ", break_on_hyphens=False)
     return "\n".join([*notes, "\n\n".join(tables)]) + "\n"
 
 

@@ -30,8 +30,9 @@ from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.hub import hub_name
 from xfcost.spec.models import config_of, listed_name, models, squeezed, squeezed_names
 from xfcost.spec.overrides import apply_file_settings, apply_settings
+from xfcost.spec.presets import preset_paths
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
-from xfcost.spec.targets import is_checkpoint, module_target
+from xfcost.spec.targets import module_target
 
 STDIN: Final = "-"
 """The name of a spec that is read from stdin."""
@@ -98,25 +99,11 @@ class Written(msgspec.Struct, frozen=True):
     source: Source
 
 
-def gallery() -> Path:
-    """The folder of the presets: inside the package when installed, at the top of a checkout otherwise."""
-    inside = Path(__file__).parents[1] / "specs"
-    return inside if inside.is_dir() else Path(__file__).parents[3] / "specs"
-
-
 @cache
 def preset_files() -> Mapping[str, Path]:
     """Preset name -> file, in the gallery's order (family by family)."""
-    ordered = sorted(_unordered_files().items(), key=lambda item: (os.path.dirname(item[1]), _natural(item[0])))
+    ordered = sorted(preset_paths().items(), key=lambda item: (os.path.dirname(item[1]), _natural(item[0])))
     return {name: Path(file) for name, file in ordered}
-
-
-@cache
-def _unordered_files() -> dict[str, str]:
-    """Preset name -> file: one preset needs no order."""
-    folders = [entry.path for entry in os.scandir(gallery()) if entry.is_dir()]
-    files = (os.path.join(folder, name) for folder in folders for name in os.listdir(folder) if name.endswith(".yaml"))
-    return {os.path.basename(file).removesuffix(".yaml"): file for file in files}
 
 
 def preset_names() -> list[str]:
@@ -135,7 +122,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def canonical(name: str) -> str:
     """The preset or published model that `name` is in another spelling: `ViT`, `Qwen/Qwen3-32B`; else `name` itself."""
-    files = _unordered_files()
+    files = preset_paths()
     if name in files:
         return name
     base, own = with_own_settings(name)
@@ -163,7 +150,7 @@ _SETTING: Final = re.compile(r"[\w.*]+=")
 
 @cache
 def _squeezed_presets() -> dict[str, str]:
-    return {squeezed(name): name for name in _unordered_files()}
+    return {squeezed(name): name for name in preset_paths()}
 
 
 # Words of the names in timm -> those of the papers.
@@ -258,7 +245,9 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
         found = combined(_spec_errors(data, source, name))
-    if is_path(name) and not settings:
+    # whose keys are those of a spec knows them
+    lacks = not {"name", "input"} <= data.keys() or not {"stages", "encoder", "decoder"} & data.keys()
+    if lacks and is_path(name) and not settings:
         like = "bert-base" if "vocab_size" in data or "tokens" in str(data.get("input")) else "vit"
         found.mend = f"`xfcost new mine.yaml --like {like}` writes a spec to start from, with a comment on every key"
         if "hidden_size" in data:
@@ -334,7 +323,7 @@ def lineage(name: str) -> list[Written]:
             raise source.error(("extends",), f"expected the name of a preset or a file, got {shown_value(parent)}")
         try:
             path, shown = _find(parent, path)
-            if parent not in _unordered_files():
+            if parent not in preset_paths():
                 check_inside(path, shown, first, first_shown)
             text = read_file(path, shown)
         except XfcostError as error:
@@ -378,7 +367,7 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if is_path(name):
         path = Path(name) if base is None else base.parent / name
         return path, printable(name if base is None else str(path), most=200)
-    files = _unordered_files()
+    files = preset_paths()
     if name in models():
         raise UsageError(
             f"{name}: expected a spec; that is a published model (`xfcost list --models`), which analyze, check, "
@@ -387,8 +376,7 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if name not in files and f"common-{name}" in files:  # a mechanism, in the model that all of them share
         name = f"common-{name}"
     if name not in files and os.path.isdir(name):
-        own = "; a checkpoint's folder is named by its path: ./" + printable(name) if is_checkpoint(f"./{name}") else ""
-        raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset{own}")
+        raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset")
     if name not in files:
         hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
         names = [*preset_files(), *models()]

@@ -17,6 +17,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.files import Expected
 from xfcost.spec.models import PublishedModel, config_of, listed_name, models
+from xfcost.spec.presets import is_preset
 from xfcost.spec.reader import read_file
 
 # The names of 21,841 classes, twice, are two megabytes.
@@ -99,8 +100,11 @@ def module_target(text: str) -> ModuleTarget | None:
         )
     if (kind := _GRAPHS.get(os.path.splitext(text)[1])) is not None:
         return ModuleTarget(kind, text, "", text)
-    if text.endswith((".safetensors", ".gguf")) or is_checkpoint(text):
-        return ModuleTarget("config", text, "", text, text)
+    # a folder of a checkpoint that has a preset's name is named by its path, ./vit
+    bare = os.path.basename(text) == text and not is_preset(text)
+    place = f"./{text}" if bare and is_checkpoint(f"./{text}") else text
+    if place.endswith((".safetensors", ".gguf")) or is_checkpoint(place):
+        return ModuleTarget("config", place, "", text, place)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
 
 

@@ -165,7 +165,7 @@ def _plans_without_time(comparison: Comparison) -> Iterator[TextLines]:
     """A line of each training plan that does not fit."""
     for name, ledger in comparison.by_name.items():
         if ledger.training is not None and ledger.no_time is not None:
-            yield line(f"no time, it {ledger.no_time}", head=f"{name}: ")
+            yield line(ledger.no_time, head=f"{name}: ")
 
 
 def no_estimates(comparison: Comparison) -> list[TextLines]:
@@ -232,12 +232,17 @@ def _times(less: float, more: float, quantity: str) -> str:
 
 def growth_texts(comparison: Comparison) -> Iterator[Part]:
     """How costs grow with N, a row per system."""
-    words, rows = growth_words(comparison.ledgers), dict[str, str]()
-    yield line(f"growth with N{forward_part(comparison)}:", "bold")
-    for name, ledger in comparison.by_name.items():
-        growth = comparison.growth[name]
-        powers = ", ".join(power_text(word, growth[quantity]) for quantity, word in words.items())
-        rows[f"  {name}"] = f"{powers} ({growth_range(growth, ledger)})"
+    head = f"growth with N{forward_part(comparison)}"
+    ranges = {name: growth_range(comparison.growth[name], ledger) for name, ledger in comparison.by_name.items()}
+    if set(ranges.values()) == {NO_OTHER_N}:
+        yield line(" not known, counted at one size", head=f"{head}:")
+        return
+    same = len(set(ranges.values())) == 1
+    yield line(f"{head} ({next(iter(ranges.values()))}):" if same else f"{head}:", "bold")
+    rows = dict[str, str]()
+    for name, span in ranges.items():
+        words = growth_text(comparison.growth[name], growth_words(comparison.ledgers))
+        rows[f"  {name}"] = words if same or span == NO_OTHER_N else f"{words} ({span})"
     yield _named_rows(rows, TableColumn(""))
 
 
@@ -252,7 +257,14 @@ def _cache_words(ledgers: Sequence[Ledger]) -> str:
     return cache_name(*(ledger.cache for ledger in ledgers))
 
 
-def power_text(word: str, exponent: float | None) -> str:
+def growth_text(growth: Mapping[str, float | None], words: Mapping[str, str]) -> str:
+    """`MACs ~ N^1.41, attention memory –`, of the quantities with their words; where no other N fits that it can't."""
+    if growth["factor"] is None:
+        return "not known, counted at one size"
+    return ", ".join(_power_text(word, growth[quantity]) for quantity, word in words.items())
+
+
+def _power_text(word: str, exponent: float | None) -> str:
     """`MACs ~ N^1.41`."""
     return f"{word} {units.DASH}" if exponent is None else f"{word} ~ N^{exponent_text(exponent)}"
 
@@ -262,11 +274,14 @@ def exponent_text(value: float | None) -> str:
     return units.DASH if value is None else f"{round(value, 2) + 0:.2f}"  # no -0.00
 
 
+NO_OTHER_N: Final = "no other N fits"
+
+
 def growth_range(growth: Mapping[str, float | None], ledger: Ledger) -> str:
     """Between which N the exponents are taken: `from N to 4·N`, or `N = 3,136 to 12,544, without padding`."""
     factor, n = growth["factor"], growth["N"]
     if factor is None:
-        return "no other N fits"
+        return NO_OTHER_N
     if n != ledger.metadata.grid_tokens:
         low, high = sorted((n or 0, (n or 0) * factor))
         return f"N = {low:,.0f} to {high:,.0f}, without padding"
@@ -617,11 +632,15 @@ def paper_table(comparison: Comparison) -> DataTable:
     for one, texts in shown.items():
         unit, plain = _unit_apart(texts) if one.what == "figure" else ("", texts)
         named = f"{one.head[0].upper()}{one.head[1:]}{f' ({unit})' if unit else ''}"
-        key = one.quantity if one.what in ("figure", "image") else f"{one.quantity}_{one.what}"
-        columns.append(TableColumn(one.head, right=True, key=key, named=named))
+        columns.append(TableColumn(one.head, right=True, key=_key(one), named=named))
         cells.append(plain)
-    left_out = [one.head for one in every if one not in shown]
+    left_out = [_key(one) for one in every if one not in shown]
     return DataTable(columns, list(zip(*cells, strict=True)), left_out=left_out)
+
+
+def _key(one: SystemColumn) -> str:
+    """What `--columns` calls it."""
+    return one.quantity if one.what in ("figure", "image") else f"{one.quantity}_{one.what}"
 
 
 def _paper_columns(comparison: Comparison) -> dict[SystemColumn, list[str]]:

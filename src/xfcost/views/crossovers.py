@@ -31,20 +31,28 @@ def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLi
         return
     searches = comparison.searches if verbose else list(map(_of_usual_sizes, comparison.searches))
     lines = order_lines(searches, lambda tokens: f"N = {tokens:,}", verbose=verbose)
-    yield from _headed(f"crossovers at equal N{forward_part(comparison)}", searches, lines, verbose=verbose)
+    words = (f"crossovers at equal N{(part := forward_part(comparison))}", f"crossover{part}")
+    yield from _headed(words, searches, lines, verbose=verbose)
 
 
 def _headed(
-    words: str, searches: Sequence[CrossoverSearch], lines: Sequence[TextLines], *, verbose: bool
+    words: tuple[str, str], searches: Sequence[CrossoverSearch], lines: Sequence[TextLines], *, verbose: bool
 ) -> Iterator[TextLines]:
-    """The lines below what was searched for and where; with `verbose` where, pair by pair, if that differs."""
+    """The lines below what was searched for and where; with `verbose` where, pair by pair, if that differs.
+
+    `words` are those for some crossovers, and for none.
+    """
+    several, none = words
     searched = list(dict.fromkeys(map(search_text if verbose else range_text, searches)))
-    if len(searched) == 1:
-        yield line(f" ({searched[0]}):" if lines else f": none found ({searched[0]})", head=words)
-    else:
-        yield line("" if lines else " none found", head=f"{words}:")
+    if len(searched) > 1:
+        yield line("", head=f"{several}:") if lines else line(" none found", head=f"{none}:")
         for one in searches if verbose else ():
             yield line(f"  {one.systems[0]} and {one.systems[1]}: counted {search_text(one)}", "dim")
+    elif lines:
+        yield line(f" ({searched[0]}):", head=several)
+    else:
+        found = f"none found ({searched[0]})" if verbose else f"none {_between(searches[0])}"
+        yield line(f" {found}", head=f"{none}:")
     yield from lines
 
 
@@ -64,7 +72,8 @@ def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[T
     searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
     lines = order_lines(searches, lambda side: f"{side}×{side}", verbose=verbose)
     if lines or (searches and not _have_tokens(comparison)):
-        yield from _headed("crossovers at equal image sizes", searches, lines, verbose=verbose)
+        words = ("crossovers at equal image sizes", "crossover at equal image sizes")
+        yield from _headed(words, searches, lines, verbose=verbose)
 
 
 def _of_usual_sizes(search: CrossoverSearch) -> CrossoverSearch:
@@ -82,6 +91,15 @@ def range_text(one: CrossoverSearch) -> str:
     if one.kind == "grids":
         return f"counted on {'some ' if some else ''}square grids from N = {one.first:,} to {one.last:,}"
     return f"counted {'at some N from' if some else 'from N ='} {one.first:,} to {one.last:,}"
+
+
+def _between(one: CrossoverSearch) -> str:
+    """`between N = 1 and 1,048,576 (some square grids)`, where none was found."""
+    some = "some " if one.every < one.last else ""
+    if one.kind == "sizes":
+        return f"between {one.first:,} and {one.last:,} pixels{' (at some sizes)' if some else ''}"
+    counted = f" ({some}square grids)" if one.kind == "grids" else " (at some N)" if some else ""
+    return f"between N = {one.first:,} and {one.last:,}{counted}"
 
 
 def search_text(one: CrossoverSearch) -> str:

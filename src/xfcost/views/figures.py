@@ -27,6 +27,8 @@ _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
 # A smaller ratio reads better as a fraction.
 _SMALL: Final = 0.01
+# Listed where systems have the same too: that they have is an answer.
+_ALWAYS: Final = ("params", "macs", "flops")
 _ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
 
 
@@ -96,10 +98,13 @@ def _against(ratio: float | None) -> str:
 
 
 def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
-    """Figures side by side, ratios next to them, or below them on a narrow screen; rows that differ, or all."""
+    """Figures side by side, ratios next to them, or below them on a narrow screen.
+
+    Rows that differ and those of parameters, MACs and FLOPs; with `verbose` all.
+    """
     every = list(figure_lines(comparison))
     figures = comparison.figures.values()
-    shown = {row[0] for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1}
+    shown = {row[0] for row in every if verbose or row[0] in _ALWAYS or len({one.get(row[0]) for one in figures}) > 1}
     whole = ""
     for quantity, words, _ in every:
         if not words.startswith(" "):

@@ -19,6 +19,7 @@ from xfcost.parts.serving.text import (
     checkpoint_texts,
     fit_texts,
     included_texts,
+    mode_texts,
     rate_texts,
     reach_texts,
     speculation_texts,
@@ -58,6 +59,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
     yield from fit_texts(ledger)
+    yield from mode_texts(ledger)
     yield from reach_texts(ledger)
     yield from cache_answers(ledger)
     yield from weights_texts(ledger)
@@ -104,7 +106,8 @@ def memory_answers(ledger: Ledger) -> Iterator[TextLines]:
     """Attention matrices of a pass in training and in inference; in other modes they answer no question."""
     memory = ledger.attention_memory()
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
-        name = QUANTITIES["attention_bytes"].name
+        stored = any(row.matrix is not None and row.matrix.entries for row in ledger.rows)
+        name = QUANTITIES["attention_bytes"].name if stored else "attention statistics (fused)"
         yield line(f"{name}: {all_layers(ledger)}, {units.size(memory['peak'])} peak (inference)")
 
 
@@ -120,14 +123,17 @@ _APART: Final = 0.99
 
 
 def convention_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """How far the FLOPs of products are apart by convention, where masks leave out a visible part of them."""
+    """How far the FLOPs of products are apart by convention, where masks leave out a visible part of them.
+
+    The rule of parameters and tokens is of language models: convolutions use a weight at many positions of an image.
+    """
     found = model_flops(ledger)
     if found.kept < _APART * found.dense:
-        words = f"{units.count(found.dense)} dense, {units.count(found.kept)} that masks keep "
-        words += f"({units.percent(found.kept, found.dense)})"
-        if found.by_params is not None:
-            words += f", {units.count(found.by_params)} by {found.factor}·parameters·tokens"
-        yield line(words, head="FLOPs of products: ")
+        words = f"{units.count(found.dense)}; {units.count(found.kept)} without masked pairs"
+        reads_words = ledger.metadata.image is None and any(row.vocabulary for row in ledger.rows)
+        if found.by_params is not None and reads_words:
+            words += f"; {units.count(found.by_params)} by {found.factor}·parameters·tokens"
+        yield line(words, head="FLOPs of matrix multiplies: ")
 
 
 # Other remainders that are listed; json has all.

@@ -267,12 +267,15 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
         values = one.values(METRICS[metric].quantity)
         if any(values):
             points = sorted(one.slope_points)
-            span = f"from {one.axis.word} = {points[0]:,} to {points[-1]:,}"
+            span = f"{one.axis.word} = {points[0]:,} to {points[-1]:,}"
             if _without_padding(one) and not without_steps(*one.ledgers):
-                span += ", sizes without padding" if any(map(_padded, one.ledgers)) else ", sizes in whole patches"
+                padded = any(map(_padded, one.ledgers))
+                span += ", sizes that need no padding" if padded else ", sizes in whole patches"
             quantity, title = METRICS[metric].quantity, METRICS[metric].title
             words = QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(title)
-            yield f"{one.name}: slope {slope_text(one.slope(quantity))} of {words} {span}"
+            power = f"{'N' if one.axis is TOKENS else one.axis.word}^{slope_text(one.slope(quantity))}"
+            verb = "grow" if words.endswith("s") or " and " in words else "grows"
+            yield f"{one.name}: {words} {verb} as {power} ({span})"
         else:
             yield f"{one.name}: no line ({_nothing(one, metric)})"
 

@@ -61,7 +61,9 @@ def _sentence(mixes: ProbedMixing) -> str:
 def _verdict_texts(probe: Probe) -> Iterator[TextLines]:
     """One line where all rows agree, else every one that differs; then the patterns of mixers."""
     count = len(probe.rows) - len(probe.left_out)
-    yield from _difference_texts(probe, "probe", f"agrees in all {count} operations that could be probed", count)
+    yield from _difference_texts(
+        probe, "probe", f"the running model agrees in all {count} operations that could be probed", count
+    )
     yield from _pattern_texts(probe.patterns)
 
 
@@ -72,15 +74,15 @@ def kinds_texts(probe: Probe) -> Iterator[TextLines]:
     if not count:
         yield line(f"mixing kinds: none of {operations} could be checked (--probe shows why)", "dim")
         return
-    left = f" (--probe lists the other {number - count})"
-    share = f"all {operations}" if count == number else f"all {count} of {operations} that could be checked{left}"
-    yield from _difference_texts(probe, "mixing kinds", f"agrees in {share}", count)
+    every = f"the running model agrees in all {operations}"
+    some = f"{count} of {operations} could be checked, all agree (--probe lists the other {number - count})"
+    yield from _difference_texts(probe, "mixing kinds", every if count == number else some, count)
 
 
 def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Iterator[TextLines]:
     number = len(probe.differences)
-    verdict = f"DISAGREES in {number} of {units.number_of(count, 'operation')}" if number else agrees
-    yield line(f"{head}: the running model {verdict}", "bold red" if number else "bold green")
+    differs = f"the running model DISAGREES in {number} of {units.number_of(count, 'operation')}"
+    yield line(f"{head}: {differs if number else agrees}", "bold red" if number else "bold green")
     for row in probe.differences:
         if row.found is not None:
             yield line(f"  {row.path}: declared {_sentence(row.declared)}; found {_sentence(row.found)}", "red")

@@ -70,11 +70,11 @@ def checkpoint_texts(ledger: Ledger) -> Iterator[TextLines]:
     if stored is None or found is None:
         return
     files = "1 file" if stored.files == 1 else f"{stored.files:,} files"
-    words = f"{units.size(stored.bytes)} on the disk in {files} ({_dtypes(stored.dtypes)}); "
-    words += f"{units.size(found.bytes)} are weights of the operations"
+    words = f"{units.size(stored.bytes)} in {files} ({_dtypes(stored.dtypes)}), "
+    words += "all used" if found.bytes == stored.bytes else f"{units.size(found.bytes)} of it used"
     weights = ledger.metadata.weight_format
     if ledger.step is not None and weights is not None and weights.tensors is not None:
-        words += f", and a step reads {units.size(ledger.step.weight_bytes)}"
+        words += f"; a step reads {units.size(ledger.step.weight_bytes)}"
     if others := sum(found.others.values()):
         reasons = sorted(found.others.items(), key=lambda item: -item[1])
         why = reasons[0][0] if len(reasons) == 1 else ", ".join(f"{one} {units.size(held)}" for one, held in reasons)
@@ -217,6 +217,13 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield TextLines([fit_words(ledger.on)], head=f"{ledger.on.on.title}: ", advice=fit_advice(ledger.on))
 
 
+def mode_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """Which modes tell what serving a language model takes: what fits and how long a forward takes says neither."""
+    if ledger.on is not None and ledger.metadata.mode == "forward" and ledger.metadata.logits is not None:
+        words = "a forward of all positions, without a KV cache; to serve: --mode prefill (time to first token) or "
+        yield line(f"{words}--mode decode (tokens/s, KV cache)")
+
+
 def reach_texts(ledger: Ledger) -> Iterator[TextLines]:
     """Up to which batch and N it fits."""
     if ledger.on is not None and (reaches := _reaches(ledger.on.memory, ledger.metadata.batch)):
@@ -253,7 +260,7 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield _time_line(f"estimate at {shares_text(found)}: ", found.estimate, "", found, (mode, batch))
     elif ledger.prediction is None:
         yield TextLines(["This is a lower bound"], advice=no_estimate(found))
-    if found.evidence is not None:
+    if found.evidence is not None and mode != "forward":  # published runs are of prompts and of generation
         yield evidence_text(found.evidence, seconds_range(found.evidence), " per step" if mode == "decode" else "")
 
 

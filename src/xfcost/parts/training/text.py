@@ -285,15 +285,16 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
         return
     what = "one step" if plan.tokens is None else f"{units.count(plan.tokens)} tokens"
     what += f" on {plan.mesh.on.title}"
+    fit_advice = "; ".join(_fit_advice(plan))
     if plan.fits is False:
-        yield line("no time, it does not fit", head=f"{what}: ")
+        yield TextLines([_fits(plan)], head=f"{what}: ", advice=fit_advice)
     else:
         advice = "" if plan.mesh.mfus else "--mfu sets the share"
         yield TextLines([_how_long(plan)], head=f"{what}: ", advice=advice)
         yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
         if (found := plan.evidence) is not None:
             yield evidence_text(found, seconds_range(found) if plan.steps is None else _days_range(plan.steps, found))
-    yield TextLines([_fits(plan)], head="memory of a device: ", advice="; ".join(_fit_advice(plan)))
+        yield TextLines([_fits(plan)], head="memory of a device: ", advice=fit_advice)
     yield line(_layout(plan), head="each step: ")
     if plan.recomputed_flops:
         yield line(_plan_recomputation(plan, ledger), head="recomputation: ")
@@ -386,7 +387,7 @@ def _fits(plan: TrainingPlan) -> str:
         return f"{needed}{missing}"
     whole = f"{needed} of {units.size(plan.device_bytes)}"
     if plan.spare_bytes < 0:
-        return f"{whole}: does not fit, {units.size(-plan.spare_bytes)} too much{missing}"
+        return f"does not fit as planned ({whole} per device{missing})"
     if not memory.complete:
         return f"{whole}{missing}"
     return f"{whole}: fits, {units.size(plan.spare_bytes)} left for workspace and fragmentation"

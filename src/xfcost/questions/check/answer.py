@@ -438,10 +438,10 @@ def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progr
     """The checks of a plan, each from the folder of its target.
 
     Raises:
-        XfcostError: one of them can't be run.
+        XfcostError: one of them can't be run; it says of the others, too, which can.
     """
     place = os.path.abspath(against) if against is not None and os.path.exists(against) else against
-    found = []
+    found, errors = [], list[XfcostError]()
     for folder, entry in plan:
         options = dict(entry.options)
         increase = read_option("max_increase", options.pop("max_increase", None))
@@ -453,8 +453,19 @@ def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progr
         except XfcostError as error:
             if entry.where:
                 error.args = (f"{entry.where} ({printable(entry.target, 80)}): {error}",)
-            raise
+            errors.append(error)
+    if errors:
+        raise _joined(errors, [one.target for one in found]) if len(plan) > 1 else errors[0]
     return CheckResult(checked=tuple(found))
+
+
+def _joined(errors: Sequence[XfcostError], valid: Sequence[str]) -> XfcostError:
+    """The gravest of the errors, saying what all say, and which targets are valid."""
+    gravest = max(errors, key=lambda one: one.exit_code)
+    names = f" ({', '.join(printable(one, 80) for one in valid)})" if valid else ""
+    texts = (str(one).removeprefix(f"{len(getattr(one, 'parts', ()))} errors:\n  ") for one in errors)
+    gravest.args = ("\n  ".join([f"{len(valid)} valid{names}, {len(errors)} not:", *dict.fromkeys(texts)]),)
+    return gravest
 
 
 @contextmanager

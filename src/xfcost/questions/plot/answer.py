@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -312,12 +313,16 @@ def _range_lines(wide: Sequence[CountedSweep], sweeps: Sequence[CountedSweep]) -
     """The range of the plot, and of every system that has no more of the default range why."""
     low, high = span_of(sweeps)
     axis = sweeps[0].axis
-    yield f"{axis.word} = {low:,} to {high:,}, where all systems can run; pass {axis.option} LOW:HIGH for another range"
     first, last = max(one.xs[0] for one in wide), min(one.xs[-1] for one in wide)
+    ends = {one.name: one.ended for one in wide if one.ended and one.xs[-1] == last}
+    limits = {name: found[1] for name, why in ends.items() if (found := re.search(r"do not fit (\d+) positions", why))}
+    words = f"{axis.word} = {low:,} to {high:,}{', where all systems can run' if len(wide) > 1 else ''}"
+    words += f" ({', '.join(f'{name} has {int(most):,} positions' for name, most in limits.items())})" if limits else ""
+    yield f"{words}; {axis.option} LOW:HIGH for another range"
     for one in wide:
         if one.xs[0] == first and min(one.skipped, default=first) < first:
             yield f"{one.name} has no {axis.word} below {first:,}: {next(iter(one.skipped.values()))}"
-        if one.ended and one.xs[-1] == last:
+        if one.name in ends and one.name not in limits:
             yield f"{one.name} ends at {axis.word} = {last:,}: {one.ended}"
 
 

@@ -22,7 +22,7 @@ from xfcost.report.accounts import COUNTED_ONLY
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.style import WORDS, letters_text
 from xfcost.views.analyze import order_cell
-from xfcost.views.compare import cost_texts, growth_range, growth_words, power_text
+from xfcost.views.compare import cost_texts, growth_range, growth_text, growth_words
 from xfcost.views.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.views.header import header
 
@@ -114,8 +114,7 @@ def _growth(comparison: Comparison, place: int) -> Iterator[str]:
     growth, ledger = comparison.growth[comparison.names[place]], comparison.ledgers[place]
     if growth["factor"] is None:
         return
-    words = growth_words([ledger]).items()
-    powers = ", ".join(power_text(word, growth[quantity]) for quantity, word in words)
+    powers = growth_text(growth, growth_words([ledger]))
     yield f"growth with N{forward_part(comparison)}: {powers} ({growth_range(growth, ledger)})"
 
 
