@@ -592,7 +592,7 @@ REFUSED = {
     "--weights int8": "stores them",
     "--build a=1": "only for Python code",
     "--input x=1xNx31": "axis 2 is 32 in the file",
-    "--input y=1": "expected NAME=SHAPE of an input: x",
+    "--input y=1": "expected NAME=SHAPE of an input of it.onnx: x",
     "--input x=1xN": "expected 3 axes, got 2",
     "--dtype float16": "only specs take it",
     "--set a=1": "only specs take it",
@@ -610,6 +610,39 @@ def test_questions_that_need_a_run_are_refused_in_one_line(tmp_path, words):
     path = encoder(tmp_path / "it.onnx", layers=1)
     told = error_of(*words.replace("FILE", path).split(), cwd=tmp_path)
     assert "is an ONNX graph, which is counted by its shapes and does not run" in " ".join(told.split())
+
+
+def of_image(tmp_path):
+    """A convolution of torch, and its graph at 64 x 64."""
+    text = "from torch import nn\n\ndef Net():\n    return nn.Conv2d(3, 8, 3, padding=1)\n"
+    (tmp_path / "net.py").write_text(text, encoding="utf-8")
+    weights = {"w": np.zeros((8, 3, 3, 3), np.float32), "b": np.zeros(8, np.float32)}
+    same = node("Conv", "input.1 w b", "y", kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    file(tmp_path / "net.onnx", [same], {"input.1": [1, 3, 64, 64]}, weights)
+    return 3 * 8 * 9 * 64 * 64
+
+
+@pytest.mark.parametrize("given", ["1,3,64,64", "1:1x3x64x64 --input input.1=1,3,64,64"])
+def test_a_shape_without_a_name_is_that_of_the_module_beside_a_graph(tmp_path, given):
+    macs = of_image(tmp_path)
+    words = ["compare", "net.py:Net", "net.onnx", "--input", *given.split(), "--json"]
+    found = json.loads(stdout_of(*words, cwd=tmp_path))
+    assert [one["totals"]["macs"] for one in found["systems"]] == [macs, macs]
+
+
+def test_alone_a_shape_without_a_name_is_that_of_the_only_input(tmp_path):
+    macs = of_image(tmp_path)
+    found = stdout_of("analyze", "net.onnx", "--input", "1,3,64,64", "--json", cwd=tmp_path)
+    assert json.loads(found)["totals"]["macs"] == macs
+    told = error_of("compare", "net.py:Net", "net.onnx", "--input", "x=1x3x64x64", cwd=tmp_path, COLUMNS="1000")
+    assert "an input of net.onnx: input.1; of one of several systems with its number" in told
+
+
+@pytest.mark.parametrize("both", [("net.py:Net", "net.onnx"), ("net.onnx", "net.py:Net")])
+def test_a_difference_takes_the_size_that_is_known_where_the_other_is_a_guess(tmp_path, both):
+    macs = of_image(tmp_path)
+    found = json.loads(stdout_of("diff", *both, "--json", cwd=tmp_path))
+    assert found["totals"]["macs"]["before"] == found["totals"]["macs"]["after"] == macs
 
 
 def test_a_batch_that_is_not_open_is_refused(tmp_path):

@@ -159,6 +159,10 @@ def analyze(
         from xfcost.parts.training.plan import with_step_time
 
         ledger = with_step_time(ledger, step_time)
+    if run.mode == "forward" and run.on is None and not run.choices and how.device is None and not how.predict:
+        from xfcost.api.mixing_share import mixing_outweighs
+
+        ledger = msgspec.structs.replace(ledger, mixing_outweighs=mixing_outweighs(system, run, ledger))
     if draft is not None:
         return _with_draft(ledger, system, spec, draft, (run, given))
     if ledger.timing is None:

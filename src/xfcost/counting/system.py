@@ -155,6 +155,10 @@ class System(Protocol):
         """Its spec; of others: is it a language model, in the mode of the run?"""
         return writes_text(self.config, run.mode)
 
+    def with_positions(self, tokens: int) -> System:
+        """The same with tables of positions for so many tokens, where they are parameters; others as they are."""
+        return self
+
     def positions_up_to(self, most: int, run: Run) -> int:
         """The positions of a language model, at most so many, of a spec to a power of two below; 0 of other systems."""
 

@@ -138,6 +138,8 @@ def is_checkpoint(text: str) -> bool:
 SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:[x,](?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
 SIDES: Final = re.compile("[x,]")
 """What is between the sides of a shape."""
+SUPPOSED: Final = "the input is taken from the first layer"
+"""The note on a module whose input nobody gives."""
 NO_MODULE: Final = "--input and --build: only for torch modules; a spec has its inputs (--N, --size, --batch)"
 _NUMBERED: Final = re.compile(r"(?P<place>\d+):(?P<text>.+)\Z", re.DOTALL)
 
@@ -152,7 +154,8 @@ class ModuleTexts(NamedTuple):
 def texts_by_place(given: ModuleTexts, modules: Mapping[int, str], systems: int) -> dict[int, ModuleTexts]:
     """The texts of every module of a command, by its place among the systems, which are counted from 1.
 
-    A text without a number is of every module that has none with its own.
+    A text without a number is of every module that has none with its own; a shape without a name is of no ONNX graph
+    beside a module.
 
     Args:
         given: all texts.
@@ -187,7 +190,12 @@ def _by_place(
                 f"{option} {printable(text, 200)}: {place} is not a torch module among the {systems} systems; {known}"
             )
         own.setdefault(place, []).append(found["text"])
-    return {place: tuple(own.get(place, common)) for place in modules}
+    graphs = {place for place, name in modules.items() if option == "--input" and name.lower().endswith(".onnx")}
+    graphs = graphs if len(graphs) < len(modules) else set()  # which have shapes: one without a name is of the others
+    return {
+        place: tuple(own.get(place, [text for text in common if place not in graphs or "=" in text]))
+        for place in modules
+    }
 
 
 def config_values(path: str) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from xfcost.parts.serving.bounds import SizedRun
 from xfcost.parts.serving.parallel import heads_of_all
 from xfcost.spec.open_dimensions import OpenLetter, open_letters
 from xfcost.spec.run import Run
-from xfcost.spec.targets import SHAPE
+from xfcost.spec.targets import SHAPE, SIDES
 from xfcost.systems.devices import sized_on_devices
 
 if TYPE_CHECKING:
@@ -65,11 +65,15 @@ class OnnxSystem(System):
         fixed, letters = dict[str, int](), dict[OpenLetter, str]()
         for text in self._texts:
             name, _, shape = text.rpartition("=")
+            name = next(iter(inputs)) if not name and len(inputs) == 1 else name
             one, found = inputs.get(name), SHAPE.match(shape)
             said = f"--input {printable(text, 200)}"
             if one is None or found is None:
-                raise UsageError(f"{said}: expected NAME=SHAPE of an input: {', '.join(map(printable, inputs))}")
-            given = found["sides"].split("x")
+                raise UsageError(
+                    f"{said}: expected NAME=SHAPE of an input of {self.name}: {', '.join(map(printable, inputs))}; of "
+                    "one of several systems with its number before it, as in --input 1:1x3x64x64"
+                )
+            given = SIDES.split(found["sides"])
             sides = one.sides if one.sides is not None else tuple(f"{name}_{axis}" for axis in range(len(given)))
             inputs[name] = one._replace(sides=sides)
             if len(given) != len(sides):

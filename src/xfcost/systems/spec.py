@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, curve_costs, keep_rows_of, with_rebuilt_note
@@ -136,6 +138,14 @@ class SpecSystem(System):
                 return most
             most //= 2
         return 0
+
+    def with_positions(self, tokens: int) -> SpecSystem:
+        def longer(part: Any) -> Any:
+            fits = not isinstance(length := getattr(part, "length", None), int) or length >= tokens
+            return part if fits else msgspec.structs.replace(part, length=tokens)
+
+        spec = msgspec.structs.replace(self.loaded.spec, embed=[*map(longer, self.loaded.spec.embed)])
+        return SpecSystem(msgspec.structs.replace(self.loaded, spec=spec))
 
     def with_samples(self, batch: int) -> SpecSystem:
         return self

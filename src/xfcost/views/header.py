@@ -78,6 +78,8 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))
     yield from memory_answers(ledger)
+    if ledger.mixing_outweighs is not None:
+        yield line(f"global mixing costs more MACs than all else from N = {ledger.mixing_outweighs:,} on")
 
 
 def _totals(ledger: Ledger) -> TextLines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
@@ -15,7 +15,7 @@ from xfcost.api.runs import refuse
 from xfcost.api.systems import is_module, module_texts, settings_texts, spec_name
 from xfcost.comparing.differences import Diff, difference, other_runs
 from xfcost.comparing.saved_report import Report, read_report, report_of
-from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.ledger.errors import SpecError, UsageError, XfcostError, printable
 from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement
@@ -24,6 +24,7 @@ from xfcost.ledger.runs_file import read_runs
 from xfcost.parts.prediction.options import PredictOption
 from xfcost.questions.diff.measured import RunsDiff, runs_difference
 from xfcost.spec.reader import read_file
+from xfcost.spec.targets import SHAPE, SUPPOSED
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,6 +48,8 @@ class Side(NamedTuple):
     rows: Sequence[Measurement] | None = None
     saved: bool = False
     """Is its run the one of a file, and not the one that the options ask for?"""
+    supposed: bool = False
+    """Is its input, of a module, taken from its first layer?"""
 
 
 class DiffOptions(RunOptions, InputOptions, SettingsOption, PredictOption, ProgressOption, total=False):
@@ -82,6 +85,11 @@ def diff(
     both = (before, after)
     with ExitStack() as stack:
         first, second = (opened(one, place, both, options, stack) for place, one in enumerate(both, 1))
+        if shape := _shape_of_other(first, second, options):
+            one = 1 if first.supposed else 2
+            with suppress(XfcostError):  # it does not run on that, and keeps its own
+                again = opened(both[one - 1], one, both, {**options, "inputs": [f"{one}:{shape}"]}, stack)
+                first, second = (again, second) if one == 1 else (first, again)
     if first.saved and second.saved:
         refuse("saved runs", options)
     labels = (first.label, second.label)
@@ -96,6 +104,18 @@ def diff(
     if first.report is None or second.report is None:
         raise UsageError("diff: expected two runs")
     return difference(first.report, second.report, labels, first=sort, notes=_checked(first, second))
+
+
+def _shape_of_other(first: Side, second: Side, options: Mapping[str, Any]) -> str | None:
+    """The shape of the only input of one side, as after `--input`, where that of the other is supposed."""
+    if first.supposed == second.supposed or any(options.get(name) for name in ("inputs", "N", "size")):
+        return None
+    other = second.report if first.supposed else first.report
+    if other is None or len(other.module.inputs) != 1:
+        return None
+    sides, _, dtype = other.module.inputs[0].rpartition(": ")[2].partition(" ")
+    shape = sides.replace("×", "x")
+    return (shape if dtype == "float32" else f"{shape}:{dtype}") if SHAPE.match(shape) else None
 
 
 def _checked(first: Side, second: Side) -> tuple[str, ...]:
@@ -163,4 +183,6 @@ def _of_file(place: str, label: str, arguments: dict[str, Any]) -> Side:
         text = read_file(Path(place), printable(place, 200), _SAVED)
         if '"model_type"' not in text or '"operations"' in text:
             return Side(label, read_report(text, printable(place, 200)), saved=True)
-    return Side(label, report_of(analyze(place, **({"mixing": False} | arguments))))
+    ledger = analyze(place, **({"mixing": False} | arguments))
+    supposed = any(note.startswith(SUPPOSED) for note in ledger.metadata.notes)
+    return Side(label, report_of(ledger), supposed=supposed)

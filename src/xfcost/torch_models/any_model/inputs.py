@@ -17,7 +17,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.checkpoints import POSITION_FIELDS, scaled_positions
 from xfcost.spec.reader import read_value
-from xfcost.spec.targets import SHAPE, SIDES
+from xfcost.spec.targets import SHAPE, SIDES, SUPPOSED
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
 from xfcost.torch_models.shared.private_torch import leaves_with_paths
@@ -227,7 +227,7 @@ class SupposedInput(NamedTuple):
 
     @property
     def note(self) -> str:
-        return f"the input is taken from the first layer, {self.layer}, as --input {self.text} gives it"
+        return f"{SUPPOSED}, {self.layer}, as --input {self.text} gives it"
 
     def lengths(self, given: Lengths) -> Lengths:
         tokens = (given.tokens or _SUPPOSED.tokens) if "N" in self.letters else given.tokens

@@ -1,0 +1,60 @@
+"""From which N on the operations that grow as N² cost more than all others of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+from xfcost.counting.system import System
+from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.ledger import Ledger
+from xfcost.spec.run import Run
+
+
+def mixing_outweighs(system: System, run: Run, ledger: Ledger) -> int | None:
+    """The least N from which on global mixing of a forward costs more MACs than all other operations; None without.
+
+    It is the root of the parabola through the MACs at three N. The counts there and at the N before it, with longer
+    tables of positions, have to agree: padding and windows make other forms. Of images it is the least square grid.
+    """
+    macs = {kind: sum(row.macs * row.times for row in rows) for kind, rows in ledger.by("mixing").items()}
+    own, listed = ledger.metadata.grid_tokens, ledger.ran.recorded is not None
+    if not macs["global"] or macs["local"] or len(ledger.metadata.streams) > 1 or not (system.loaded or listed):
+        return None
+    try:
+        power, times = (2, 1) if "×" in ledger.metadata.tokens else (1, system.token_step())
+        times *= system.time_steps()
+
+        def excess(step: int, at: System = system) -> int:
+            if (tokens := times * step**power) == own:
+                return 2 * macs["global"] - sum(macs.values())
+            costs = at.costs(run._replace(tokens=(tokens,), size=None))[1]
+            return 2 * costs["mixing_macs"] - costs["macs"]
+
+        last = round((own / times) ** (1 / power))
+        points = {times * step**power: excess(step) for step in (last // 4, last // 2, last) if step}
+        if len(points) < 3 or (root := _root(points)) is None:  # noqa: PLR2004 - a parabola
+            return None
+        steps = -(-root // times)
+        step = steps if power == 1 else math.isqrt(steps - 1) + 1
+        longer = system.with_positions(times * step**power)
+        agrees = excess(step, longer) > 0 and (step == 1 or excess(step - 1, longer) <= 0)
+    except XfcostError:
+        return None
+    return times * step**power if agrees else None
+
+
+def _root(points: Mapping[int, int]) -> int | None:
+    """The least whole number beyond which the parabola through three points is above 0; None where it does not rise."""
+    (x, y), (x1, y1), (x2, y2) = points.items()
+    first = Fraction(y1 - y, x1 - x)
+    square = (Fraction(y2 - y1, x2 - x1) - first) / (x2 - x)
+    slope = first - square * (x + x1)
+    constant = y - x * (slope + square * x)
+    under = slope * slope - 4 * square * constant
+    if square <= 0 or under < 0:
+        return None
+    root = int((-float(slope) + math.sqrt(under)) / (2 * float(square)))
+    near = range(max(root - 2, 1), root + 4)
+    return next((one for one in near if constant + one * (slope + square * one) > 0), None)
