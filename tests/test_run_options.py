@@ -13,7 +13,8 @@ import torch
 import xfcost
 from helpers import environment, stdout_of, words_of
 from xfcost.api.options import EVERY, OPTIONS, flag_of, read_option
-from xfcost.api.runs import WITHOUT_EFFECT, make_run
+from xfcost.api.refusals import WITHOUT_EFFECT
+from xfcost.api.runs import make_run
 from xfcost.cli import command
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.json_objects import json_text

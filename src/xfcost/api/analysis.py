@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.runs import make_run, refuse, run_options, take_choosing, take_draft, take_step_time, timing_plan
+from xfcost.api.refusals import refuse
+from xfcost.api.runs import make_run, run_options, take_choosing, take_draft, take_step_time, timing_plan
 from xfcost.api.systems import (
     check_mixing,
     is_module,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 import msgspec
 
 from xfcost.api.options import RooflineOptions, takes
-from xfcost.api.runs import make_run, refuse, run_options, timing_plan
+from xfcost.api.refusals import refuse
+from xfcost.api.runs import make_run, run_options, timing_plan
 from xfcost.api.systems import mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
 from xfcost.counting.devices import device_reported
 from xfcost.counting.model_record import forward_record

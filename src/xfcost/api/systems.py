@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 
 from xfcost.api.options import Progress, read_option
-from xfcost.api.runs import OF_TRAINING, make_run, read_lora, refuse, run_options
+from xfcost.api.refusals import OF_TRAINING, refuse
+from xfcost.api.runs import make_run, read_lora, run_options
 from xfcost.comparing.sweep import PIXELS, SizeAxis
 from xfcost.counting.devices import read_several
 from xfcost.counting.system import AccountOptions, System

@@ -113,6 +113,11 @@ class AchievedRates(NamedTuple):
     """The lower bound over the measured time."""
 
 
+def _bound_seconds(on: Any) -> tuple[float, float]:
+    """Least seconds of products, and of memory."""
+    return sum(part.compute_seconds for part in on.parts), sum(part.memory_seconds for part in on.parts)
+
+
 def reached(ledger: Ledger) -> AchievedRates | None:
     """Of a run that is timed and has devices; a training step is that of one micro-batch."""
     timing, plan = ledger.timing, None if ledger.training is None else ledger.training.plan
@@ -123,7 +128,7 @@ def reached(ledger: Ledger) -> AchievedRates | None:
         return AchievedRates(plan.model_flops / plan.peak / step, None, plan.least_step_seconds / step)
     if (on := ledger.on) is None:
         return None
-    compute, memory = sum(part.compute_seconds for part in on.parts), sum(part.memory_seconds for part in on.parts)
+    compute, memory = _bound_seconds(on)
     return AchievedRates(compute / timing.wall, memory / timing.wall, on.seconds / timing.wall)
 
 
@@ -167,7 +172,7 @@ def step_rates(ledger: Ledger) -> StepRates | None:
     if training is None:
         if (on := ledger.on) is None:
             return None
-        compute, memory = sum(part.compute_seconds for part in on.parts), sum(part.memory_seconds for part in on.parts)
+        compute, memory = _bound_seconds(on)
         flops = sum(part.flops for part in on.parts)
         peak = flops / compute if compute else on.on.peak(on.dtype) * on.on.count
         return StepRates(seconds, compute / seconds, None, memory / seconds, on.seconds / seconds, flops, peak, "kept")

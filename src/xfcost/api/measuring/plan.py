@@ -12,7 +12,8 @@ import msgspec
 
 from xfcost.api.measuring.process import RowJob
 from xfcost.api.options import Progress, flag_of
-from xfcost.api.runs import make_run, refuse
+from xfcost.api.refusals import refuse
+from xfcost.api.runs import make_run
 from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, mixing_limit, open_systems
 from xfcost.comparing.comparison import distinct
 from xfcost.comparing.sweep import MeasuredSizes, SizeAxis, measured_grids, targets_of

@@ -33,8 +33,9 @@ from xfcost.api.options import (
     read_option,
     takes,
 )
+from xfcost.api.refusals import refuse
 from xfcost.api.revisions import commit_of
-from xfcost.api.runs import refuse, taken_budgets
+from xfcost.api.runs import taken_budgets
 from xfcost.api.systems import module_texts, spec_name
 from xfcost.comparing.differences import Change, changes, grown, other_runs
 from xfcost.comparing.saved_report import Report, report_of

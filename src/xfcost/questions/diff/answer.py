@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from xfcost.api.analysis import analyze
 from xfcost.api.options import InputOptions, ProgressOption, RunOptions, SettingsOption, takes
+from xfcost.api.refusals import refuse
 from xfcost.api.revisions import at_revision, checked_out, code_report, revised
-from xfcost.api.runs import refuse
 from xfcost.api.systems import is_module, module_texts, settings_texts, spec_name
 from xfcost.comparing.differences import Diff, difference, other_runs
 from xfcost.comparing.saved_report import Report, read_report, report_of
@@ -86,10 +86,10 @@ def diff(
     with ExitStack() as stack:
         first, second = (opened(one, place, both, options, stack) for place, one in enumerate(both, 1))
         if shape := _shape_of_other(first, second, options):
-            one = 1 if first.supposed else 2
+            place = 1 if first.supposed else 2
             with suppress(XfcostError):  # it does not run on that, and keeps its own
-                again = opened(both[one - 1], one, both, {**options, "inputs": [f"{one}:{shape}"]}, stack)
-                first, second = (again, second) if one == 1 else (first, again)
+                again = opened(both[place - 1], place, both, {**options, "inputs": [f"{place}:{shape}"]}, stack)
+                first, second = (again, second) if place == 1 else (first, again)
     if first.saved and second.saved:
         refuse("saved runs", options)
     labels = (first.label, second.label)

@@ -17,7 +17,8 @@ from xfcost.api.options import (
     read_option,
     takes,
 )
-from xfcost.api.runs import make_run, refuse, taken_budgets
+from xfcost.api.refusals import refuse
+from xfcost.api.runs import make_run, taken_budgets
 from xfcost.api.systems import COUNTED_MODES, check_options, open_systems, settings_texts, spec_name
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import UsageError, shown

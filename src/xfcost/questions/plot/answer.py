@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 from xfcost.api.axes import axis_of, listed_sizes, marked
 from xfcost.api.options import EVERY, PlotOptions, Progress, flag_of, read_option, takes
-from xfcost.api.runs import make_run, refuse, run_options, timing_plan
+from xfcost.api.refusals import refuse
+from xfcost.api.runs import make_run, run_options, timing_plan
 from xfcost.api.systems import first_sizes, mixing_limit, open_systems, shared_run, system_ledger, system_ledgers
 from xfcost.comparing.comparison import distinct
 from xfcost.comparing.sweep import (
