@@ -15,6 +15,7 @@ from xfcost.ledger.units import FLOPS_PER_MAC
 
 if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
+    from xfcost.parts.serving.result import OnDevices
 
 NOT_ATTRIBUTED: Final = "not attributed"
 UPDATE: Final = "update"
@@ -113,7 +114,7 @@ class AchievedRates(NamedTuple):
     """The lower bound over the measured time."""
 
 
-def _bound_seconds(on: Any) -> tuple[float, float]:
+def _bound_seconds(on: OnDevices) -> tuple[float, float]:
     """Least seconds of products, and of memory."""
     return sum(part.compute_seconds for part in on.parts), sum(part.memory_seconds for part in on.parts)
 
