@@ -202,7 +202,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return BYTES_PER_ELEMENT[self.metadata.dtype]
 
     def trains(self, row: Operation) -> bool:
-        """Are the parameters of one of its rows trained? Beside LoRA only those of adapters are."""
+        """Are the parameters of one of its rows trained? With LoRA only those of adapters are."""
         return row.adapter or self.metadata.lora is None
 
     @property

@@ -218,7 +218,7 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def mode_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """Which modes tell what serving a language model takes: what fits and how long a forward takes says neither."""
+    """Which modes show what serving a language model takes: a forward shows neither its memory nor its time."""
     if ledger.on is not None and ledger.metadata.mode == "forward" and ledger.metadata.logits is not None:
         words = "a forward of all positions, without a KV cache; to serve: --mode prefill (time to first token) or "
         yield line(f"{words}--mode decode (tokens/s, KV cache)")
