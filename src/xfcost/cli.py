@@ -75,6 +75,12 @@ QUESTIONS: Final = {
     "Which devices serve a 70B model at 30 tokens/s per user, and how many users at once?": (
         "analyze llama-3.3-70b --mode decode --N 32k --on h100-sxmx8,h200-sxmx8,l40sx16 --tokens-per-user 30",
     ),
+    "Does a smaller model that drafts tokens pay off?": (
+        "analyze llama-3.3-70b --mode decode --N 8k --on h100-sxmx4 --draft llama-3.2-1b --acceptance 70%",
+    ),
+    "Can I fine-tune an 8B model with QLoRA on one RTX 4090?": (
+        "analyze llama3-8b --mode train --N 2k --lora 16 --weights-dtype nf4 --on rtx4090",
+    ),
     "How many days does a 1.3B model take to train on 300B tokens with 8 A100?": (
         "analyze gpt3-xl --mode train --tokens 300B --on a100-sxm-80x8",
     ),

@@ -272,7 +272,7 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
 # Blanks inside a figure, at which no line ends: `12.6 G`, `40 %`, `1,024 FLOPs per step`.
 _IN_FIGURE: Final = re.compile(
     r"(?<=\d) (?=(?:[kMGTPE]|%|[KMGTPE]?i?B|[nµm]?s|G?MACs|FLOPs|FLOP/byte|[KMGT]B/s|[kMGTP]?FLOP/s)(?![\w/]))"
-    r"|(?<=FLOPs) (?=per step)|(?<=\d [kMGTPE]) (?=MACs|FLOPs|parameters)"
+    r"|(?<=FLOPs) (?=per step|forward)|(?<=FLOPs per) (?=step)|(?<=\d [kMGTPE]) (?=MACs|FLOPs|parameters)"
 )
 _BLANK: Final = "\ue000"
 
