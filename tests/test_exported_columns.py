@@ -255,7 +255,7 @@ def test_the_object_of_a_training_step(image):
         "trained_params": 585,
         # 4·585; two numbers of 4 bytes a parameter; a loss over classes has no logits kept
         "params_bytes": 2340, "gradients_bytes": 2340, "master_bytes": 0, "optimizer_bytes": 4680,
-        "loss_logits_bytes": 0, "fixed_bytes": 9360,
+        "recomputed_bytes": 0, "loss_logits_bytes": 0, "fixed_bytes": 9360,
     }  # fmt: skip
     assert training["run"] == {
         "tokens": 100, "steps": 9, "step_tokens": 12,  # ⌈100/12⌉

@@ -219,9 +219,19 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 def mode_texts(ledger: Ledger) -> Iterator[TextLines]:
     """Which modes show what serving a language model takes: a forward shows neither its memory nor its time."""
-    if ledger.on is not None and ledger.metadata.mode == "forward" and ledger.metadata.logits is not None:
+    if ledger.on is not None and ledger.metadata.mode == "forward" and _generates(ledger):
         words = "a forward of all positions, without a KV cache; to serve: --mode prefill (time to first token) or "
         yield line(f"{words}--mode decode (tokens/s, KV cache)")
+
+
+def _generates(ledger: Ledger) -> bool:
+    """Does it predict the next token? Of a model without a spec its causal mask and its scores of words say so."""
+    metadata, scores = ledger.metadata, ledger.scores()
+    if metadata.inputs is None:
+        return metadata.logits is not None
+    of_config = ":" not in metadata.source or metadata.source.startswith("transformers.")  # else the class of a module
+    masked = scores.causal and scores.kept < scores.computed
+    return of_config and masked and any(row.vocabulary and row.macs for row in ledger.rows)
 
 
 def reach_texts(ledger: Ledger) -> Iterator[TextLines]:
