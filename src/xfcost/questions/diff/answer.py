@@ -86,10 +86,10 @@ def diff(
     with ExitStack() as stack:
         first, second = (opened(one, place, both, options, stack) for place, one in enumerate(both, 1))
         if shape := _shape_of_other(first, second, options):
-            one = 1 if first.supposed else 2
+            number = 1 if first.supposed else 2
             with suppress(XfcostError):  # it does not run on that, and keeps its own
-                again = opened(both[one - 1], one, both, {**options, "inputs": [f"{one}:{shape}"]}, stack)
-                first, second = (again, second) if one == 1 else (first, again)
+                again = opened(both[number - 1], number, both, {**options, "inputs": [f"{number}:{shape}"]}, stack)
+                first, second = (again, second) if number == 1 else (first, again)
     if first.saved and second.saved:
         refuse("saved runs", options)
     labels = (first.label, second.label)
