@@ -111,6 +111,7 @@ def test_every_counted_metric_is_the_ledgers_own_figure():
     wanted = {
         "params": ledger.total("params"),
         "macs": ledger.total("macs"),
+        "flops": ledger.total("flops"),
         "mixing_macs": sum(row.macs * row.times for row in ledger.rows if row.mixing != "per-token"),
         "attention_bytes": 2 * sum(row.attention_entries * row.times for row in ledger.rows),
         "cache_bytes": 0,  # a forward keeps nothing
