@@ -250,7 +250,6 @@ def test_the_object_of_a_training_step(image):
     assert step == {
         # [CLS] is no token of the data: 2·6
         "optimizer": "adamw", "tokens": 12, "forward_macs": MACS, "backward_macs": BACKWARD, "recomputed_macs": 0,
-        "recomputed_bytes": 0,
         "model_flops": 36528, "update_flops": 8775,  # 2·(6152 + 12112); 15 a parameter
         "trained_params": 585,
         # 4·585; two numbers of 4 bytes a parameter; a loss over classes has no logits kept

@@ -16,7 +16,7 @@ from xfcost.ledger.read_numbers import whole
 from xfcost.parts.serving.result import MemoryNeed, Speculation, output_word
 from xfcost.parts.serving.text import included_texts, reach_texts
 from xfcost.report.accounts import run_texts
-from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, notes
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
 from xfcost.report.input_description import default_notes
 
 _MOST_RUNS: Final = 100
@@ -163,12 +163,16 @@ def _parts(ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, ver
     for text in run_texts(first.metadata):
         yield text._replace(texts=[_told(one, first, names, option) for one in text.texts])
     rows = list(zip(*cells, strict=True))
-    yield from (Gap(), DataTable([TableColumn(option, right=True), *heads], rows), Gap())
+    yield from (Gap(), DataTable([TableColumn(option, right=True), *heads], rows))
+    below: list[TextLines] = []
     if option == "batch":  # what these say is of one size
-        yield from reach_texts(first)
-        yield from (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
-    yield from notes(default_notes([first.metadata]), verbose=verbose)
-    yield from notes(first.metadata.notes, verbose=verbose)
+        below += reach_texts(first)
+        below += (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
+    below += notes(default_notes([first.metadata]), verbose=verbose)
+    below += notes(first.metadata.notes, verbose=verbose)
+    if any(text.texts for text in below):
+        yield Gap()
+        yield from below
 
 
 def _told(text: str, first: Ledger, names: Sequence[str], option: str) -> str:

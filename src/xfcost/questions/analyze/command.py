@@ -43,8 +43,8 @@ TraceFile = Annotated[
     *shared.REPORT,
     on="Compute from datasheets if the run fits on such devices (h100-sxmx8), and a lower bound of its time; "
     "several (h100-sxm,l40sx4, nvidia, all) stand side by side. `xfcost devices` lists names.",
-    N="Tokens N of the first stage: 784, 128k, 128Ki (131,072); three or more, 256,512,1024, give a table.",
-    size="Image size instead of N: 384, 224x320 (height x width), or three and more sizes.",
+    N="Tokens N: 784, 128k, 128Ki (131,072); a table: 256,512,1024.",
+    size="Size: 384, 224x320 (height x width); a table: 224,384,512.",
     trace="Check on the torch model (default: without --on).",
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
