@@ -153,6 +153,11 @@ def test_against_a_revision_the_operations_that_grew_are_named(tmp_path, monkeyp
     same = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
     assert held(same)["macs"].grown == ()
     assert "no operation grew in MACs since HEAD; the largest:" in document(same).text("table")
+    # a revision with a file is that file, as in `diff`; one that it does not have is no new target
+    named = xfcost.check("toy.yaml", max_macs="1k", max_increase="5%", against="HEAD~1:./toy.yaml")
+    assert not named.within
+    with pytest.raises(UsageError, match="there is no"):
+        xfcost.check("toy.yaml", max_macs="1G", max_increase="5%", against="HEAD:./none.yaml")
     for limit in ("1k", "1G"):  # over the budget and within
         with pytest.raises(UsageError):
             xfcost.check("toy.yaml", max_macs=limit, against="nope")

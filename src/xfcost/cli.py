@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -160,7 +160,9 @@ class _Command(_ReadsWords, TyperCommand):
             if wrong := getattr(error, "option_name", ""):
                 given_to_it = next((after for word, after in pairwise([*given, ""]) if word == wrong), "")
                 near = near_names(wrong, _flags(self), similar=_SIMILAR)
-                mend = meant_option(wrong, given_to_it, given[0]) or " or ".join(near)
+                budgets = _flags(command("check")) if wrong.startswith("--max-") and ctx.info_name != "check" else set()
+                models = [*takewhile(lambda word: not word.startswith("-"), given)]
+                mend = meant_option(wrong, given_to_it, models, budgets) or " or ".join(near)
                 vars(error)["possibilities"] = None
                 vars(error)["message"] += f"; did you mean {mend}?" if mend else ""
             if type(error).__name__ != "MissingParameter":

@@ -19,9 +19,12 @@ _FLAGS: Final = {
     "--load-in-8bit": ("--weights-dtype", "int8"),
     "--qlora": ("--lora", "16", "--weights-dtype", "nf4"),
     **dict.fromkeys(("--breakdown", "--layers", "--per-layer", "--by-layer"), ("--by", "block")),
+    "--junit": ("--format", "junit"),
 }
 # The endings of files that are written.
 _FILES: Final = ("--csv", "--json", "--svg", "--png", "--pdf", "--html")
+# Values that other tools have for ours.
+_VALUES: Final = {("--by", "layer"): "block", ("--by", "kind"): "mixing"}
 # Words for a number of devices or for the devices.
 _DEVICES: Final = ("--gpu", "--gpus")
 QUIET: Final = ("-q", "--quiet")
@@ -40,8 +43,12 @@ def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
         name, equals, value = word.partition("=")
         if name in options:
             yield word
+            if words and (name, words[0]) in _VALUES:
+                yield _VALUES[name, words.pop(0)]
         elif name == "-N" and "--N" in options:
             yield "--N" + equals + value
+        elif name == "--junit" and words and words[0].endswith(".xml") and "--output" in options:
+            yield from ("--format", "junit", "--output", words.pop(0))
         elif name in _FILES and words and words[0].endswith(f".{name[2:]}") and "--output" in options:
             yield from ("--output", words.pop(0))
         elif name in _FLAGS and _FLAGS[name][0] in options:
@@ -83,6 +90,10 @@ MEANT: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
     **dict.fromkeys(("--fail-above", "--fail-on-increase", "--threshold"), _budget),
     **dict.fromkeys(("--memory", "--vram", "--gpu-memory", "--ram"), _memory),
+    "--prompt": lambda value: f"--mode generate --N {value or 100} --new-tokens 1000",
+    "--epochs": lambda value: "--tokens, the tokens of all epochs together, as in --tokens 75B",
+    "--max-latency": lambda value: f"xfcost check SPEC --max-seconds {value}".rstrip(),
+    "--max-time": lambda value: f"xfcost check SPEC --max-seconds {value}".rstrip(),
     "--max-batch": lambda value: "--mode decode --on h100-sxm, which says up to which batch it fits",
     "--draft": lambda value: f"xfcost analyze SPEC --mode decode --draft {value or 'ngram'}",
     "--rate": lambda value: f"--sustained {value or '125T'}, or --peak 312T --mfu 40%",
@@ -90,15 +101,20 @@ MEANT: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-def meant_option(name: str, value: str, first: str) -> str | None:
-    """What to write for an option that a command lacks; None where no word is known. `first` is the command's SPEC."""
+def meant_option(name: str, value: str, models: Sequence[str], budgets: Collection[str]) -> str | None:
+    """What to write for an option that a command lacks; None where no word is known.
+
+    `models` are the command's SPECs, of which the last is the later one; `budgets` the options of `xfcost check`.
+    """
     if (write := MEANT.get(name)) is not None:
         text = write(value)
-    elif name.startswith("--max-"):
+    elif name in budgets:
         text = f"xfcost check SPEC {name} {value}".rstrip()
     else:
         return None
-    return text if first.startswith("-") else text.replace("SPEC", first)
+    for word, place in (("BEFORE", 0), ("AFTER", -1), ("SPEC", -1)):
+        text = text.replace(word, models[place]) if models else text
+    return text
 
 
 # Commands of other tools -> ours, and its options where the same are not given.

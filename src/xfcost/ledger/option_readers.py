@@ -46,7 +46,7 @@ def token_numbers(option: str, given: Any) -> tuple[int, ...]:
     if not numbers:
         raise UsageError(
             f"{option} {shown(given)}: expected a whole number of tokens, as in {option} 784 (or {option} "
-            f"source,target; {PREFIXES_TEXT})"
+            f"source,target; {PREFIXES_TEXT}){_over_a_range(option, given)}"
         )
     return numbers
 
@@ -61,9 +61,14 @@ def image_size(option: str, given: Any) -> tuple[int, int]:
     if len(sides) not in (1, 2) or not all(1 <= side <= _MOST_SIDE for side in sides):
         raise UsageError(
             f"{option} {shown(given)}: expected the image's side in pixels, or its height and width, from 1 to "
-            f"{_MOST_SIDE}; as in {option} 384 or {option} 224x320"
+            f"{_MOST_SIDE}; as in {option} 384 or {option} 224x320{_over_a_range(option, given)}"
         )
     return sides[0], sides[-1]
+
+
+def _over_a_range(option: str, given: Any) -> str:
+    """What takes `1k:16k`."""
+    return f"; over a range: `xfcost plot SPEC {option} {given} --metric macs`" if ":" in str(given) else ""
 
 
 def byte_number(option: str, given: Any) -> int:

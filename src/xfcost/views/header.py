@@ -133,7 +133,7 @@ def convention_texts(ledger: Ledger) -> Iterator[TextLines]:
     if found.kept < _APART * found.dense:
         words = f"{units.count(found.dense)}; {units.count(found.kept)} without masked pairs"
         reads_words = ledger.metadata.image is None and any(row.vocabulary for row in ledger.rows)
-        if found.by_params is not None and reads_words:
+        if found.by_params is not None and reads_words and ledger.metadata.lora is None:
             words += f"; {units.count(found.by_params)} by {found.factor}·parameters·tokens"
         yield line(words, head="FLOPs of matrix multiplies: ")
 

@@ -220,7 +220,8 @@ def _part_words(ledger: Ledger, path: str) -> str:
     if not name.isdecimal() and name != "block":
         return ""
     if all(row.component == path for row in rows):
-        return max(rows, key=lambda row: (row.macs, row.params, row.flops)).title
+        costliest = max(rows, key=lambda row: (row.macs, row.params, row.flops)).title
+        return costliest + (", …" if len(rows) > 1 else "")
     if path.count(".") == 1:
         return rows[0].stage
     return rows[0].block.rpartition(" · ")[2] + (f" ×{rows[0].times}" if rows[0].times > 1 else "")

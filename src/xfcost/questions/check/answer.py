@@ -212,15 +212,18 @@ def _before(label: str, after: Report, asked: Asked, *, needed: bool) -> tuple[R
     else:
         name = spec_name(against) if against is not None else ""
         saved = name.endswith(".json") or os.path.exists(name)
-        text = name if saved else f"{name}:{_from_here(label)}"
+        revision, names_file, _ = name.partition(":")
+        text = name if saved or names_file else f"{name}:{_from_here(label)}"
         if not saved and not needed:
-            commit_of(name)
+            commit_of(revision)
             return None, ()
         try:
             with ExitStack() as stack:
                 # counted as the run after it
                 side = opened(text, 1, (text,), {**asked.options, "progress": asked.progress}, stack)
         except AbsentError:
+            if names_file:
+                raise
             return None, (f"{label} is new: {name} has no such file",)
         if side.report is None:
             raise UsageError(f"--against {name}: has measurements; expected a revision, or a report of `analyze`")
