@@ -21,7 +21,9 @@ from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import lineage, load
+from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, read, read_value
+from xfcost.spec.run import Run
 from xfcost.spec.schema import json_schema
 
 
@@ -177,6 +179,12 @@ class TestLines:
 
 
 class TestSettings:
+    def test_a_key_of_several_kinds_is_noted(self):
+        # the patches of the embedding have a size too
+        warnings = place(load("swin-t", ("**.size=14", "input.size=224")), Run()).warnings
+        assert warnings == ("**.size=14 changes image (1×), patch (1×), window (8×)",)
+        assert place(load("swin-t", ("stages.**.size=14",)), Run()).warnings == ()
+
     def test_values_are_yaml_and_a_last_word_may_be_new(self):
         spec = load("vit-s16", ("input.size=[224, 320]", "name='7'", "stages.0.block.1={kind: mlp, hidden: 5}")).spec
         assert (spec.input.sides, spec.name) == ((224, 320), "7")

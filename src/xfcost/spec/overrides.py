@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -91,6 +92,16 @@ def assignments(data: dict[str, Any], key: str, value: Any) -> dict[YamlPath, An
         return {target.path: item for item_words, item in each for target in _matched(data, item_words)}
     except _PathError as error:
         raise UsageError(str(error)) from None
+
+
+def kinds_that_it_changes(data: dict[str, Any], setting: str) -> Counter[str]:
+    """How many components of each kind a `--set **.size=12` changes; none of one without `**`."""
+    key, found = setting.partition("=")[0], Counter[str]()
+    if _ANYWHERE in _words(key):
+        for path in assignments(data, key, None):
+            holder = value_at(data, path[:-1])
+            found[str(holder["kind"] if isinstance(holder, dict) and "kind" in holder else path[-2:][0])] += 1
+    return found
 
 
 class _PathError(Exception):

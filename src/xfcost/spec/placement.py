@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -41,6 +41,7 @@ from xfcost.spec.checks import (
 )
 from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
+from xfcost.spec.overrides import kinds_that_it_changes
 from xfcost.spec.reader import Source, YamlPath
 from xfcost.spec.run import (
     Chosen,
@@ -256,7 +257,7 @@ class Placement:
             weight_format=weight_format,
             checkpoint=tensors_of(self.loaded.weights),
             positions=positions,
-            warnings=(*warnings, *self._beyond(positions, last), *self._unlike_published()),
+            warnings=(*self._widely_set(), *warnings, *self._beyond(positions, last), *self._unlike_published()),
             cache_format=cache_of(run, self.loaded.weights),
             memory_level=run.memory_level,
             lora=run.lora,
@@ -264,6 +265,13 @@ class Placement:
             own_size=own_size,
             as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED and run.lora is None,
         )
+
+    def _widely_set(self) -> Iterator[str]:
+        """What a setting of any level changes, where that is more than one kind: `**.size` is of patches too."""
+        for setting in self.loaded.settings:
+            kinds = kinds_that_it_changes(self.loaded.data, setting)
+            if len(kinds) > 1:
+                yield f"{setting} changes {', '.join(f'{kind} ({number}×)' for kind, number in kinds.items())}"
 
     def _check_adapters(self, lora: Lora, parts: Sequence[Part]) -> None:
         """Check that every name of the adapters is that of a linear map.
