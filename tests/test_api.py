@@ -113,3 +113,10 @@ def test_published_figures_belong_to_the_spec_as_it_is_written():
     assert not other.published_beside_ours()
     assert other.metadata.settings == ("stages.0.depth=1",)
     assert (as_written.metadata.published_left_out, other.metadata.published_left_out) == (0, 2)
+
+
+def test_a_printed_result_is_its_report():
+    ledger, compared = xfcost.analyze("gpt2", trace=False), xfcost.compare("vit", "swin")
+    assert str(ledger) + "\n" == xf("analyze", "gpt2", "--no-trace").stdout
+    assert str(compared).startswith("ViT-S/8")
+    assert repr(ledger).startswith("<Ledger GPT-2")

@@ -11,7 +11,7 @@ from xfcost.ledger import notebook
 
 def show_in_notebooks(name: str, module: str) -> None:
     """Show results whose class is called `name` by the report of this module."""
-    notebook.register(name, partial(_html, module))
+    notebook.register(name, partial(_html, module), partial(_text, module))
 
 
 def draw_in_notebooks(name: str, module: str, function: str) -> None:
@@ -24,11 +24,20 @@ def _svg(module: str, function: str, result: Any) -> str:
     return made.decode()
 
 
+def _document(module: str, result: Any) -> Any:
+    return import_module(module).document([result] if type(result).__name__ == "Reach" else result)
+
+
+def _text(module: str, result: Any) -> str:
+    text: str = _document(module, result).text("table")
+    return text.rstrip("\n")
+
+
 def _html(module: str, result: Any) -> str:
     from xfcost.report.console import rich_html
 
     name = type(result).__name__
-    tables = rich_html(import_module(module).document([result] if name == "Reach" else result).terminal)
+    tables = rich_html(_document(module, result).terminal)
     if name not in ("Ledger", "Comparison"):
         return tables
     from xfcost.views.shares import shares_svg

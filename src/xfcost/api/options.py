@@ -478,7 +478,6 @@ ALIASES: Final = {
     "out": "output",
     "sort-by": "sort",
     "step-seconds": "step-time",
-    "measured": "step-time",
 }
 
 

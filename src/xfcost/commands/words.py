@@ -91,6 +91,8 @@ MEANT: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(("--fail-above", "--fail-on-increase", "--threshold"), _budget),
     **dict.fromkeys(("--memory", "--vram", "--gpu-memory", "--ram"), _memory),
     "--prompt": lambda value: f"--mode generate --N {value or 100} --new-tokens 1000",
+    "--measured": lambda value: "--step-time 210ms, the seconds of one step",
+    "--sort": lambda value: f"xfcost find SPEC … --sort {value or 'macs'}",
     "--epochs": lambda value: "--tokens, the tokens of all epochs together, as in --tokens 75B",
     "--max-latency": lambda value: f"xfcost check SPEC --max-seconds {value}".rstrip(),
     "--max-time": lambda value: f"xfcost check SPEC --max-seconds {value}".rstrip(),

@@ -72,6 +72,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         systems = (f"{name}: {count(figures['macs'])} MACs" for name, figures in self.figures.items())
         return notebook.line(self, f"{number_of(len(self.names), 'system')}; {', '.join(systems)}")
 
+    __str__ = notebook.text
     _repr_html_ = notebook.html
 
     def to_json(self) -> str:

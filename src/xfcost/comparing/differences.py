@@ -422,6 +422,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         changes = f"{number_of(len(self.operations), 'change')}, {self.same:,} the same"
         return notebook.line(self, f"{' -> '.join(self.labels)}: {changes}; {totals}")
 
+    __str__ = notebook.text
     _repr_html_ = notebook.html
 
     def to_json(self) -> str:

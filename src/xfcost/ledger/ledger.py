@@ -402,4 +402,5 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self, f"{where.name}, N = {where.tokens}: {costs}; {number_of(len(self.rows), 'operation')}"
         )
 
+    __str__ = notebook.text
     _repr_html_ = notebook.html

@@ -11,13 +11,14 @@ from typing import Any, Final
 from xfcost.ledger.errors import printable
 
 _HTML: Final[dict[str, Callable[[Any], str]]] = {}
+_TEXT: Final[dict[str, Callable[[Any], str]]] = {}
 _SVG: Final[dict[str, Callable[[Any], str]]] = {}
 _MOST_CHARACTERS: Final = 200
 
 
-def register(name: str, renderer: Callable[[Any], str]) -> None:
-    """Use `renderer` for every result whose class is called `name`."""
-    _HTML[name] = renderer
+def register(name: str, renderer: Callable[[Any], str], text: Callable[[Any], str]) -> None:
+    """Use `renderer`, and where one is printed `text`, for every result whose class is called `name`."""
+    _HTML[name], _TEXT[name] = renderer, text
 
 
 def register_picture(name: str, renderer: Callable[[Any], str]) -> None:
@@ -34,6 +35,12 @@ def html(result: Any) -> str | None:
     """The HTML of `result`; None where nothing is registered, and a notebook shows its `repr`."""
     renderer = _HTML.get(type(result).__name__)
     return None if renderer is None else renderer(result)
+
+
+def text(result: Any) -> str:
+    """What `print` shows: the report of `result`; its `repr` where nothing is registered."""
+    renderer = _TEXT.get(type(result).__name__)
+    return repr(result) if renderer is None else renderer(result)
 
 
 def svg(result: Any) -> str | None:

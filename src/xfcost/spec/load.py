@@ -354,6 +354,8 @@ def _check_spec(name: str) -> None:
         )
 
 
+# A name is proposed for a wrong one that is as similar.
+_SIMILAR: Final = 0.7
 # Presets with an unknown name in theirs that a message lists.
 _MOST_NEAR: Final = 5
 
@@ -380,10 +382,11 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if name not in files:
         hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
         names = [*preset_files(), *models()]
-        near = near_names(name, names) or [one for one in names if name.lower() in one][:_MOST_NEAR]
+        near = near_names(name, names, similar=_SIMILAR) or [one for one in names if name.lower() in one][:_MOST_NEAR]
         meant = f"; {did_you_mean(near)}" if near else ""
         raise UsageError(
-            f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all)"
+            f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all; "
+            "any other model: its config.json, or model.py:NAME)"
         )
     return Path(files[name]), f"{name}.yaml"
 
