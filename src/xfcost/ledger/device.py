@@ -95,6 +95,14 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.memory.value * self.memory_share)
 
     @property
+    def memory_words(self) -> str:
+        """What `memory_bytes` is a figure of: ` (nominal)`, ` (90 % of the memory)`; empty for all usable memory."""
+        if self.memory_share is not None:
+            whole = "the memory" if self.memory_kind == "usable" else f"the {self.memory_kind} memory"
+            return f" ({100 * self.memory_share:.3g} % of {whole})"
+        return "" if self.memory_kind == "usable" else f" ({self.memory_kind})"
+
+    @property
     def bytes_per_second(self) -> float:
         """The bandwidth of its memory."""
         return self.bandwidth.value

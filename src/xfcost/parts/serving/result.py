@@ -294,12 +294,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def memory_words(self) -> str:
         """What the memory of the devices is a figure of: ` (nominal) of each`."""
-        device = self.on.device
-        kind = "" if device.memory_kind == "usable" else f" ({device.memory_kind})"
-        if device.memory_share is not None:
-            whole = "the memory" if device.memory_kind == "usable" else f"the {device.memory_kind} memory"
-            kind = f" ({100 * device.memory_share:.3g} % of {whole})"
-        return kind + (" of each" if self.memory.of_each else "")
+        return self.on.device.memory_words + (" of each" if self.memory.of_each else "")
 
     @property
     def parts(self) -> tuple[TimeBound, ...]:

@@ -233,7 +233,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def no_time(self) -> str | None:
         """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB of each`; or None."""
-        return why_no_time(self.spare_bytes, self.device_bytes, " of each")
+        return why_no_time(self.spare_bytes, self.device_bytes, f"{self.mesh.on.device.memory_words} of each")
 
     def to_object(self) -> dict[str, Any]:
         """The key `plan` of JSON."""

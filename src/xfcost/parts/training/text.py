@@ -385,9 +385,9 @@ def _fits(plan: TrainingPlan) -> str:
     missing = "" if memory.complete else f"; {unknown} are not known"
     if plan.spare_bytes is None or plan.device_bytes is None:
         return f"{needed}{missing}"
-    whole = f"{needed} of {units.size(plan.device_bytes)}"
+    whole = f"{needed} of {units.size(plan.device_bytes)}{plan.mesh.on.device.memory_words}"
     if plan.spare_bytes < 0:
-        return f"does not fit as planned ({whole} per device{missing})"
+        return f"does not fit as planned, {whole} per device{missing}"
     if not memory.complete:
         return f"{whole}{missing}"
     return f"{whole}: fits, {units.size(plan.spare_bytes)} left for workspace and fragmentation"
