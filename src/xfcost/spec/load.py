@@ -385,8 +385,8 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
         near = near_names(name, names, similar=_SIMILAR) or [one for one in names if name.lower() in one][:_MOST_NEAR]
         meant = f"; {did_you_mean(near)}" if near else ""
         raise UsageError(
-            f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all; "
-            "any other model: its config.json, or model.py:NAME)"
+            f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all"
+            f"{'' if near else '; any other model: its config.json, or model.py:NAME'})"
         )
     return Path(files[name]), f"{name}.yaml"
 
