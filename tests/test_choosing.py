@@ -57,6 +57,20 @@ def test_a_device_without_a_peak_of_the_dtype_is_listed_with_the_reason():
 
 
 @pytest.mark.parametrize(
+    ("on", "where"),
+    [
+        ("gh200-96,a100-sxm-80,rtx-3090", " where one is known (not of a100-sxm-80, rtx-3090)"),
+        ("gh200-96,h20", ""),
+        ("a100-sxm-80,rtx-3090", None),
+    ],
+)
+def test_a_list_says_which_devices_have_no_peak_of_the_weights_dtype(on, where):
+    faster = "" if where is None else f", those with fp8 weights at that of their own dtype{where}"
+    told = stdout_of("analyze", "llama3-8b", "--mode", "prefill", "--weights-dtype", "fp8", "--on", on, "--no-trace")
+    assert f"lower bound: products at the peak of bfloat16{faster}, or weights once" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
     ("text", "names"),
     [
         ("h100-sxm, l40sx4", ["h100-sxm", "l40s x4"]),

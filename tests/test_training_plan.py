@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 
 import xfcost
@@ -375,6 +376,14 @@ def test_with_a_remedy_it_fits_and_no_option_that_was_given_is_taken_back(zero, 
         assert mended.fits is (plan.fits or bool(plan.remedies))
         assert made["zero"] >= zero
         assert CHECKPOINTS.index(made["checkpoint"]) >= CHECKPOINTS.index(checkpoint)
+
+
+def test_a_plan_that_does_not_fit_says_of_which_memory():
+    """The device of these tests has its label alone."""
+    plan = planned(on=group(memory=16e9))
+    assert plan.no_time.endswith(" too much for 14.90 GiB (nominal) of each")
+    usable = msgspec.structs.replace(device(memory=16e9), memory_kind="usable")
+    assert planned(on=DeviceGroup(device=usable, count=8)).no_time.endswith(" too much for 14.90 GiB of each")
 
 
 def test_the_first_remedy_is_the_first_way_that_fits():

@@ -14,6 +14,7 @@ from xfcost.parts.serving.text import (
     cache_answers,
     cache_name,
     memory_text,
+    quantised_words,
     rate_basis,
     weights_texts,
 )
@@ -101,6 +102,17 @@ def _cells(choice: DeviceChoice, ledger: Ledger) -> dict[str, str]:
     }
 
 
+def _faster(ledger: Ledger) -> str:
+    """`, those with fp8 weights at that of their own dtype where one is known (not of t4)`; empty if none is faster."""
+    known = [(choice.asked.name, choice.found) for choice in ledger.choices if choice.found is not None]
+    words = [quantised_words(found, ledger) for _, found in known if found.time.quantised_peak is not None]
+    if not any(words):
+        return ""
+    without = [name for name, found in known if found.time.quantised_peak is None]
+    where = f" where one is known (not of {', '.join(without)})" if without else ""
+    return f", those with {max(words, key=len)} at that of their own dtype{where}"
+
+
 def _outputs(ledger: Ledger) -> str:
     return output_word(ledger.metadata.mode)
 
@@ -110,6 +122,7 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
     choices = ledger.choices
     known = [choice.found for choice in choices if choice.found is not None]
     cache = f" and {cache_name(ledger.cache)}" if ledger.cache is not None else ""
+    products = f"products at the peak of {ledger.metadata.dtype}{_faster(ledger)}"
     rated = next((choice.at_rate for choice in choices if choice.at_rate is not None), None)
     yield (
         "fits: whether the given devices can hold the run; takes: the smallest number of devices that can, if the "
@@ -117,8 +130,8 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
         "communication"
     )
     yield (
-        f"lower bound: products at the peak of {ledger.metadata.dtype}, or weights once{cache} at the memory "
-        f"bandwidth, whichever takes longer{f', {EXPECTED}' if by_chance(ledger) else ''}"
+        f"lower bound: {products}, or weights once{cache} at the memory bandwidth, whichever takes longer"
+        f"{f', {EXPECTED}' if by_chance(ledger) else ''}"
     )
     if any(choice.asked.device.memory_kind != "usable" for choice in choices):
         yield "*: memory size on the label; others: memory that the driver reports, before any context"

@@ -633,7 +633,7 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)
         rate = f"{units.count(faster / found.on.count)}FLOP/s"
-        products += f", {share} of them with {_quantised_words(found, ledger)} at {rate}"
+        products += f", {share} of them with {quantised_words(found, ledger)} at {rate}"
     return (
         f"{'bound' if found.estimate is None else 'bound and estimate'}: {products}; "
         f"{units.size(round(found.time.bytes / each))}, weights{cache.get(mode, ' once')}, at "
@@ -679,7 +679,7 @@ def _sides(found: OnDevices, hosted: Offloaded) -> str:
     )
 
 
-def _quantised_words(found: OnDevices, ledger: Ledger) -> str:
+def quantised_words(found: OnDevices, ledger: Ledger) -> str:
     """`fp8 weights and fp8 cache`: those whose products the device computes faster."""
     metadata, device = ledger.metadata, found.on.device
     weights = None if metadata.weight_format is None else metadata.weight_format.products
