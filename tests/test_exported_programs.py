@@ -476,7 +476,7 @@ def test_random_changes_of_a_graph_end_in_one_line_or_in_counts(file, tmp_path):
 
 def test_lengths_of_the_example_stand_where_none_are_given(program):
     inputs = exported_module(program).xfcost_inputs
-    assert (inputs.letters, inputs.lengths(Lengths())) == ({"N"}, Lengths(10))
+    assert (inputs.letters, inputs.lengths(Lengths())) == ({"B", "N"}, Lengths(10))
     assert inputs.note == "open in the program: the batch (x, axis 0), N (x, axis 1: 10 in its example)"
 
 

@@ -463,6 +463,103 @@ def test_a_module_beside_a_spec_has_a_bound(tmp_path):
     assert alone["least_seconds"] == pytest.approx((8 * 8 + 8) * 4 / 320e9)
 
 
+NETS = """import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+
+def net():
+    return torch.nn.Linear(8, 8)
+
+
+class Table(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Parameter(torch.zeros(3, 5, 4))
+
+    def forward(self, x):
+        return x + scaled_dot_product_attention(self.rows, self.rows, self.rows).sum()
+
+
+class Heads(torch.nn.Module):
+    def forward(self, x):
+        q = x.unflatten(2, (2, 4)).transpose(1, 2)
+        return (q @ q.transpose(2, 3)).softmax(-1) @ q
+"""
+
+
+@pytest.fixture
+def nets(tmp_path):
+    (tmp_path / "net.py").write_text(NETS)
+    return f"{tmp_path}/net.py"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batch", "samples"), [("Bx8", 16, 16), ("Bx8", None, 1), ("1x8", None, 1), ("16x8", None, None)]
+)
+def test_a_module_gives_the_samples_that_its_inputs_say(nets, inputs, batch, samples):
+    options = {} if batch is None else {"batch": batch}
+    ledger = xfcost.analyze(f"{nets}:net", inputs=(inputs,), on="t4", price=0.5, mixing=False, **options)
+    rows = 16 if inputs == "16x8" else samples
+    assert (ledger.total("macs"), ledger.on.outputs) == (rows * 8 * 8, samples)  # the MACs have the batch once
+    # 8·8 weights and 8 biases of 4 bytes, at 320 GB/s
+    seconds = (8 * 8 + 8) * 4 / 320e9
+    found, text = ledger.on.to_object(), report_text(ledger)
+    if samples is None:
+        assert found["most_outputs_per_second"] is found["least_price_per_output"] is None
+        assert "lower bound: 0.90 ns per run, memory-bound" in text
+        assert "samples/s" not in text
+    else:
+        assert found["most_outputs_per_second"] == pytest.approx(samples / seconds)
+        assert found["least_price_per_output"] == pytest.approx(0.5 / 3600 * seconds / samples)
+
+
+def test_heads_of_a_module_are_those_of_a_sample(nets):
+    known, unknown = (
+        xfcost.analyze(f"{nets}:Heads", inputs=(inputs,), N=5, mixing=False, **more)
+        for inputs, more in (("BxNx8", {"batch": 6}), ("6xNx8", {}))
+    )
+    assert (known.metadata.batch, known.metadata.batch_known) == (6, True)
+    assert not unknown.metadata.batch_known
+    assert {row.heads for row in known.rows if row.heads} == {2}
+    assert known.attention_memory() == unknown.attention_memory()
+    assert known.attention_memory()["per_head"] == 5 * 5 * 4
+    assert known.totals() == unknown.totals()
+
+
+def test_attention_that_samples_share_leaves_their_number_open(nets):
+    ledger = xfcost.analyze(f"{nets}:Table", inputs=("Bx4",), batch=2, on="t4", mixing=False)
+    assert (ledger.metadata.batch_known, ledger.on.outputs) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "each", "held"),
+    [
+        (
+            ("--input", "Bx8", "--batch", "16"),
+            "32 samples, 16 on each of 2 replicas; ZeRO 0",
+            "micro-batch of 16 samples",
+        ),
+        (("--input", "16x8"), "the batch that is given, on each of 2 replicas; ZeRO 0", "of the batch that is given"),
+    ],
+)
+def test_a_training_step_of_a_module_has_the_samples_that_its_inputs_say(nets, inputs, each, held):
+    found = xf("analyze", f"{nets}:net", *inputs, "--mode", "train", "--on", "t4x2", "--no-mixing").stdout
+    assert f"each step: {each}" in found
+    assert held in found
+
+
+def test_devices_are_sorted_by_time_where_samples_are_not_known(nets, tmp_path):
+    words = [f"{nets}:net", "--input", "16x8", "--no-mixing"]
+    found = json.loads(xf("analyze", *words, "--on", "t4,h100-sxm", "--format", "json").stdout)["choices"]
+    assert [one["outputs_per_second"] for one in found] == [None, None]
+    assert [one["device"] for one in found] == ["h100-sxm", "t4"]
+    report = tmp_path / "report.json"
+    report.write_text(xf("analyze", *words, "--on", "t4", "--format", "json").stdout)
+    assert xf("diff", str(report), str(report)).returncode == 0
+    checked = xf("check", *words[:3], "--on", "t4", "--max-seconds", "1")
+    assert (checked.returncode, "samples/s" in checked.stdout) == (0, False)
+
+
 A100 = read_devices("a100-sxm-80")  # 19.5 TFLOP/s in float32, 156 in TF32 (datasheet)
 
 

@@ -107,8 +107,8 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     count: Count
     least_seconds: Seconds | None
-    outputs: Count
-    """New tokens of a decode step or a generation, tokens of a prompt, samples of a forward."""
+    outputs: Count | None
+    """New tokens of a decode step or a generation, tokens of a prompt, samples of a forward; None where not known."""
     no_time: str | None = None
     """Why it takes none."""
     memory: MemoryNeed

@@ -152,7 +152,6 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
             ledger.metadata,
             mode="forward",
             logits=None,
-            batch=1,
             inputs=(ledger.metadata.inputs or "").partition(", ")[2],
         )
         rows = (*ledger.rows[:head], *wide.rows[head:])

@@ -29,6 +29,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """0 of a module whose inputs have no N."""
     extra_tokens: int = 0
     batch: int = 1
+    batch_known: bool = True
+    """False of a module whose inputs do not say how many samples they are; its heads are then those of all."""
     dtype: str = "float32"
     attention: str = "eager"
     default_note: str | None = None

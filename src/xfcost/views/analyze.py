@@ -401,7 +401,8 @@ def memory_text(ledger: Ledger) -> TextLines:
     if not list(memory_answers(ledger)):
         parts += [] if ledger.step else [all_layers(ledger)]
         parts += [f"{units.size(memory['peak'])} peak (alive at once in inference)"]
-    text = line(", ".join(parts), head=f"{_held(ledger)}, batch {metadata.batch}: ")
+    batch = f", batch {metadata.batch}" if metadata.batch_known else ""
+    text = line(", ".join(parts), head=f"{_held(ledger)}{batch}: ")
     if metadata.extra_tokens:
         several = "s" if metadata.extra_tokens > 1 else ""
         text = line(f"{text.texts[0]}; with {metadata.extra_tokens} special token{several}", head=text.head)

@@ -307,7 +307,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         mbu=run.mbu,
         time=time,
         memory=need,
-        outputs=samples * {"generate": run.new_tokens, "prefill": sizes.tokens - run.cached_prefix}.get(mode, 1),
+        outputs=_outputs(ledger, run, samples, sizes.tokens),
         compute_bound_batch=closing,
         phases=phases,
         notes=tuple(notes),
@@ -326,6 +326,13 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         cache_bytes=ceil(sizes.shares.cache_read_bytes(ledger)),
     )
     return msgspec.structs.replace(ledger, step=step)
+
+
+def _outputs(ledger: Ledger, run: Run, samples: int, tokens: int) -> int | None:
+    """What the run gives of so many samples (`OnDevices.outputs`)."""
+    if not ledger.metadata.batch_known:
+        return None
+    return samples * {"generate": run.new_tokens, "prefill": tokens - run.cached_prefix}.get(run.mode, 1)
 
 
 def with_cache_blocks(ledger: Ledger, sizes: SizedRun, run: Run) -> tuple[Ledger, SizedRun]:
@@ -394,7 +401,7 @@ def _offloaded(ledger: Ledger, run: Run, sizes: SizedRun, offload: Offload, *, l
         mbu=run.mbu,
         time=_whole_time(phases) if phases else bound(sizes.tokens, mode, ledger),
         memory=need,
-        outputs=batch * {"generate": run.new_tokens, "prefill": sizes.tokens - run.cached_prefix}.get(mode, 1),
+        outputs=_outputs(ledger, run, batch, sizes.tokens),
         phases=phases,
         offloaded=Offloaded(
             offload=offload,

@@ -66,10 +66,11 @@ class DeviceChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outputs_per_second(self) -> float | None:
-        """Of all samples; with a rate for each sample those of the largest batch that has it."""
+        """Of all samples, None where these are not known; with a rate for each sample of the largest batch with it."""
         if self.at_rate is not None:
             return self.at_rate.outputs_per_second
-        return self.found.outputs / self.seconds if self.found is not None and self.seconds else None
+        outputs = None if self.found is None else self.found.outputs
+        return outputs / self.seconds if outputs is not None and self.seconds else None
 
     @property
     def outputs_per_price(self) -> float | None:
@@ -81,7 +82,8 @@ class DeviceChoice(msgspec.Struct, frozen=True, kw_only=True):
     def order(self) -> tuple[bool, float, bool, float]:
         """What sorts devices: the most outputs for the price first; then those that hold the run, the fastest first."""
         price = self.outputs_per_price or 0.0
-        return self.found is None, -price, self.fits is False, -(self.outputs_per_second or 0.0)
+        rate = self.outputs_per_second or (1 / self.seconds if self.seconds else 0.0)  # the same number on every device
+        return self.found is None, -price, self.fits is False, -rate
 
     def record(self) -> dict[str, Any]:
         """One plain dict of raw values: a row of the CSV, an entry of `choices` in JSON."""

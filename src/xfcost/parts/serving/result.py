@@ -252,10 +252,10 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     time: TimeBound
     """Of the whole run; of a generation its phases together."""
     memory: MemoryNeed
-    outputs: int
+    outputs: int | None
     """What the run gives: samples of a forward, new tokens of a decode step or a generation, tokens of a prompt.
 
-    Those of a cached prefix are not among them.
+    Those of a cached prefix are not among them; None of a module whose number of samples is not known.
     """
     compute_bound_batch: ComputeBoundBatch | None = None
     """Of a decode step."""
@@ -315,9 +315,11 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.seconds for one in found if one is not None) if all(found) else None
 
     def price_per_output(self, seconds: float | None) -> float | None:
-        """What an output costs at the user's price, of a run of so many seconds; None without either."""
+        """What an output costs at the user's price, of a run of so many seconds; None without any of these."""
         price = self.on.price_per_hour
-        return None if price is None or seconds is None else price * seconds / HOUR / self.outputs
+        if price is None or seconds is None or self.outputs is None:
+            return None
+        return price * seconds / HOUR / self.outputs
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -359,7 +361,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
             },
             "no_time": self.no_time,
             "outputs": self.outputs,
-            "most_outputs_per_second": timed(self.outputs / self.seconds) if self.seconds else None,
+            "most_outputs_per_second": timed(self.outputs / self.seconds) if self.outputs and self.seconds else None,
             "least_price_per_output": self.price_per_output(timed(self.seconds)),
             "estimated_price_per_output": self.price_per_output(self.estimate),
             "mfu": self.mfu,

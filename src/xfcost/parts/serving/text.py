@@ -449,6 +449,8 @@ def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tupl
     mode, batch = run
     per = " per step" if mode == "decode" else ""
     outputs = output_word(mode)
+    if found.outputs is None:
+        return line(f"{units.seconds(seconds)} per {'step' if per else 'run'}{f', {what}' if what else ''}", head=head)
     rate = f"{units.count(found.outputs / seconds, 3)} {outputs}/s" if seconds else ""
     if batch > 1 and mode in {"decode", "generate"} and seconds:
         rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"

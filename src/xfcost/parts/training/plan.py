@@ -424,6 +424,7 @@ def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: 
         micro_batches=micro_batches,
         step_sequences=sequences,
         step_tokens=sequences * sample,
+        batch_known=ledger.metadata.batch_known,
         memory=device_memory(ledger, architecture, step, mesh, micro_batches),
         step_flops=passes * 2 * sum(map(model_macs, ledger.rows)),
         recomputed_flops=passes * 2 * sum(map(again, ledger.rows)),

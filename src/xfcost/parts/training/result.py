@@ -123,12 +123,15 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     mesh: Mesh
     micro_batch: int
-    """Samples that one replica processes at once: the run's batch."""
+    """Samples that one replica processes at once: the run's batch, 1 where that is not known."""
     micro_batches: int
     """Micro-batches of one replica in a step."""
     step_sequences: int
     """Samples of a step on all replicas."""
     step_tokens: int
+    """0 where no tokens are known, as of a module that reads no token ids."""
+    batch_known: bool = True
+    """False of a module whose inputs do not say how many samples they are."""
     memory: DeviceMemory
     """Of the device that needs most."""
     step_flops: int

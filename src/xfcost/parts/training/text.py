@@ -400,10 +400,14 @@ def _layout(plan: TrainingPlan) -> str:
     batches = "micro-batches" if plan.micro_batches > 1 else "micro-batch"
     bubble = f", bubble {100 * (mesh.pipeline - 1) / plan.micro_batches:.3g} %" if mesh.pipeline > 1 else ""
     how = f"ZeRO {mesh.zero}" + (f", recompute {mesh.checkpoint}" if mesh.checkpoint != "none" else "")
-    if not plan.step_tokens:  # of a module whose batch is not known, which no devices divide
+    if not plan.batch_known:  # which no devices divide
         each = "the batch that is given" + (f", on each of {mesh.data:,} replicas" if mesh.data > 1 else "")
         return f"{each}; {how}"
-    samples = f"{plan.step_tokens:,} tokens = {plan.step_sequences:,} sample" + "s" * (plan.step_sequences > 1)
+    samples = f"{plan.step_sequences:,} sample" + "s" * (plan.step_sequences > 1)
+    if not plan.step_tokens:  # of a module that reads no token ids
+        each = f", {plan.micro_batch:,} on each of {mesh.data:,} replicas" if mesh.data > 1 else ""
+        return f"{samples}{each}; {how}"
+    samples = f"{plan.step_tokens:,} tokens = {samples}"
     return f"{samples}; {sizes}; {plan.micro_batches:,} {batches} of {plan.micro_batch} per replica{bubble}; {how}"
 
 
@@ -475,7 +479,7 @@ def _in_flight(plan: TrainingPlan) -> str:
     mesh = plan.mesh
     flying = mesh.in_flight(plan.memory.pipeline_stage, plan.micro_batches)
     samples = f"{plan.micro_batch} sample" + "s" * (plan.micro_batch > 1)
-    if not plan.step_tokens:
+    if not plan.batch_known:
         return "of the batch that is given"
     several = f"{flying} micro-batches in flight, each of {samples}" if flying > 1 else f"one micro-batch of {samples}"
     return several + ("" if plan.memory.activations is not None else "; --trace computes them")

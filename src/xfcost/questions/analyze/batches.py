@@ -95,7 +95,7 @@ def _of_devices(key: str, ledgers: Sequence[Ledger], mode: str) -> _Column:
     if key == "bound":
         bounds = [on.time.bound for on in found]
         return _Column("bound by", key, bounds, [one.removesuffix("-bound") for one in bounds])
-    rates = [None if on.no_time is not None else on.outputs / on.seconds for on in found]
+    rates = [None if on.no_time is not None or on.outputs is None else on.outputs / on.seconds for on in found]
     return _Column(f"{output_word(mode)}/s", key, rates, list(map(units.count, rates)))
 
 

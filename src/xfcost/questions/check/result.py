@@ -138,7 +138,8 @@ def _seconds(report: Report, option: str) -> BudgetFigure:
         mended = f"; it would fit with {others}" if others else ""
         raise UsageError(f"{option}: a run on {_devices(report)} takes no time, it {bounded.no_time}{mended}")
     if report.on is not None and (least := report.on.least_seconds) is not None:
-        return BudgetFigure(least, _LOWER_BOUND, outputs=(report.on.outputs, output_word(report.mode)))
+        number = report.on.outputs
+        return BudgetFigure(least, _LOWER_BOUND, outputs=None if number is None else (number, output_word(report.mode)))
     if plan is not None and plan.bound_step_seconds is not None:
         return BudgetFigure(plan.bound_step_seconds, f"{_LOWER_BOUND} of a training step")
     raise UsageError(

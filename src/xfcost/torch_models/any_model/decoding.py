@@ -39,6 +39,7 @@ from xfcost.torch_models.any_model.run import (
     copied_inputs,
     first_to_run,
     named_tensors,
+    reached,
     run,
     storage_bytes,
     tensors_of,
@@ -250,12 +251,29 @@ def tokens_in(given: Given, *, all_streams: bool = False) -> int | None:
     return (sum(found) if all_streams else found[0]) if found else None
 
 
-def of_text(ledger: Ledger, given: Given) -> Ledger:
-    """`ledger` of a run over token ids, whose samples are its batch; as it is where there are no ids by name."""
-    samples = next((len(given.kwargs[name]) for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)), 1)
+def with_batch(ledger: Ledger, given: Given, samples: int | None, *, of_ids: bool) -> Ledger:
+    """`ledger` of a run over `given`, its heads those of one sample, where the inputs say how many samples they are.
+
+    Those are `samples`, or the rows of token ids by name, which come first with `of_ids`; one where the first axis of
+    every input has a length of 1. Else they are not known, nor where the attention is not shared out by samples.
+    """
+    rows = [len(given.kwargs[name]) for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)]
+    if rows and (of_ids or samples is None):
+        samples = rows[0]
+    if samples is None:
+        lengths = [one.shape[0] for one in reached((given.args, given.kwargs)) if one.dim()]
+        samples = 1 if lengths and max(lengths) == 1 else None
+    return ledger if samples == 1 else _of_samples(ledger, samples)
+
+
+def _of_samples(ledger: Ledger, samples: int | None) -> Ledger:
+    unknown = msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, batch_known=False))
+    if samples is None or any((row.heads or 0) % samples for row in ledger.rows):
+        return unknown
     rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
     metadata = msgspec.structs.replace(ledger.metadata, batch=samples)
-    return msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
+    made = msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
+    return made if made.attention_memory() == ledger.attention_memory() else unknown
 
 
 def with_mode(  # noqa: PLR0913 - what is known of a run
@@ -265,7 +283,7 @@ def with_mode(  # noqa: PLR0913 - what is known of a run
     """`ledger` of the prompt or step `given`, which was `found` to run so, with its cache, of all layers."""
     all_layers = layers.cache if layers is not None else dict
     logits = "last" if "logits_to_keep" in given.kwargs else "all"
-    ledger, logits_of = of_text(ledger, given), logits if mode == "prefill" else None
+    logits_of = logits if mode == "prefill" else None
     metadata, samples = msgspec.structs.replace(ledger.metadata, mode=mode, logits=logits_of), ledger.metadata.batch
     ledger = msgspec.structs.replace(ledger, metadata=metadata)
     if found.without_padding:

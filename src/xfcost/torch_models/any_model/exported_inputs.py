@@ -110,8 +110,8 @@ class ExportedInputs:
 
     @property
     def letters(self) -> frozenset[str]:
-        """N, or H and W, where they are open."""
-        found = frozenset(self._letters) - {"B"}
+        """B, and N, or H and W, where they are open."""
+        found: frozenset[str] = frozenset(self._letters)
         return found | {"W"} if "H" in found else found
 
     def _own(self, letter: OpenLetter) -> int:

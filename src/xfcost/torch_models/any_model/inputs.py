@@ -196,7 +196,7 @@ class OwnInputs(Protocol):
 
     @property
     def letters(self) -> frozenset[str]:
-        """The letters in them: N, or H and W."""
+        """The letters in them: B, and N, or H and W."""
 
     @property
     def note(self) -> str | None:

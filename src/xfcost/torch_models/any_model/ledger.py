@@ -40,7 +40,7 @@ from xfcost.torch_models.any_model.alike_layers import (
     LayersRun,
     layer_lists,
 )
-from xfcost.torch_models.any_model.decoding import in_mode, of_text, prompt_of, tokens_in, with_mode
+from xfcost.torch_models.any_model.decoding import in_mode, prompt_of, tokens_in, with_batch, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
 from xfcost.torch_models.any_model.recomputed import Recomputed, find_recomputed, recomputed_bytes
@@ -149,6 +149,8 @@ class How(NamedTuple):
     cache: CacheNames = USUAL_NAMES
     first: TensorKind = "meta"
     """The tensors on which it ran at another size, to be tried first."""
+    samples: int | None = None
+    """The samples of its inputs, where a letter B in them says so."""
 
     @property
     def is_bare(self) -> bool:
@@ -203,8 +205,9 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     ledger, work = metered(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare = How(
-            trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=cast("TensorKind", ledger.ran.tensors)
-        )
+            trace=False, plan=how.plan, mode=how.mode, cache=how.cache, first=cast("TensorKind", ledger.ran.tensors),
+            samples=how.samples,
+        )  # fmt: skip
         asked = how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
@@ -282,6 +285,7 @@ def module_ledger(
         give_seconds(found.works, taken.measured.row_seconds(), "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
     ledger = _with_notes(_of_run(found, model, given, title, dtype, beside, training=training), kinds_from)
+    ledger = with_batch(ledger, given, how.samples, of_ids=training or how.mode in CACHED)
     if how.mode in CACHED:
         ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
@@ -473,7 +477,7 @@ def _with_training_step(
 ) -> Ledger:  # fmt: skip
     """`ledger` with the step that `found` ran, and the run; parameters that a gradient reached have one, and states."""
     ledger = ledger.with_note(recomputed.note) if recomputed.note else ledger
-    ledger, tokens = of_text(ledger, given), tokens_in(given, all_streams=True)
+    tokens = tokens_in(given, all_streams=True)
     if plan.tokens is not None and tokens is None:
         raise UsageError(
             f"--tokens: {ledger.metadata.name} reads no token ids; expected an input of the name "

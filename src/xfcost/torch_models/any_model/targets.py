@@ -146,7 +146,8 @@ class GivenModule:
         """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
         on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - one line
         own = lengths if self._supposed is None else self._supposed.lengths(lengths)
-        how = how._replace(tf32=self._tf32)
+        has_batch = self._supposed is not None and "B" in self._supposed.letters
+        how = how._replace(tf32=self._tf32, samples=(self._samples or 1) if has_batch else None)
         ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
         note = None if self._supposed is None else self._supposed.note
         return ledger if note is None else ledger.with_note(note)
@@ -262,6 +263,7 @@ class NamedModule:
                 on_cpu = partial(self._on_cpu, lengths, several=bool(how.mixing))
                 try:
                     _, own, letters = self._made(device, lengths)
+                    how = how._replace(samples=(self.samples or 1) if "B" in letters else None)
                     alike, published = None if self._letters else self._alike, self.target.published
                     name = published.title if published else self.target.name or None
                     with collector_passes_over():
@@ -362,7 +364,7 @@ class NamedModule:
             letters = letters_in(self.texts) if self.texts else letters_of(beside)
         elif hasattr(model, "main_input_name") and hasattr(model, "config"):  # N is the length of its text
             lengths = lengths._replace(tokens=text_tokens(model, lengths.tokens))
-            letters = frozenset("N" if lengths.tokens is not None else "")
+            letters = frozenset("BN" if lengths.tokens is not None else "B")
         elif (supposed := supposed_input(model)) is not None:
             self._supposed = supposed
             lengths, letters = supposed.lengths(lengths), supposed.letters
