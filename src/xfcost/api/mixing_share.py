@@ -20,7 +20,9 @@ def mixing_outweighs(system: System, run: Run, ledger: Ledger) -> int | None:
     """
     macs = {kind: sum(row.macs * row.times for row in rows) for kind, rows in ledger.by("mixing").items()}
     own, listed = ledger.metadata.grid_tokens, ledger.ran.recorded is not None
-    if not macs["global"] or macs["local"] or len(ledger.metadata.streams) > 1 or not (system.loaded or listed):
+    if not macs["global"] or macs["local"] or macs.get("unknown"):
+        return None
+    if len(ledger.metadata.streams) > 1 or not (system.loaded or listed):
         return None
     try:
         power, times = steps_of(system, ledger)
