@@ -25,14 +25,17 @@ def closed_form_of_spec(system: System, run: Run, ledger: Ledger) -> ClosedForm 
     """The MACs of a spec with one stream, in the tokens of its first stage without special ones; None without a form.
 
     It passes through the count of `ledger`, and through at least two more than determine it, one with an odd remainder
-    and one at a far larger N. Grids are square; where padding makes steps, it holds at multiples of the own side.
+    and one at a far larger N. Grids are square; with local mixing, or where padding makes steps, it is of sides that
+    are multiples of the own one, and passes through five of those.
     """
     own = ledger.metadata.grid_tokens
     if system.loaded is None or len(ledger.metadata.streams) > 1:
         return None
     power, times = steps_of(system, ledger)
     last = round((own / times) ** (1 / power))
-    form = _form(system, run, ledger, [times * step**power for step in _anywhere(last, *_FAR[power])])
+    form = None
+    if power == 1 or not ledger.total("macs", lambda row: row.mixing == "local"):  # windows and strides make steps
+        form = _form(system, run, ledger, [times * step**power for step in _anywhere(last, *_FAR[power])])
     if form is None and power == 2 and last**2 == own:  # noqa: PLR2004 - a square
         form = _form(system, run, ledger, [(last * step) ** 2 for step in _MULTIPLES])
         return form and msgspec.structs.replace(form, period=last, counted_in="√N")
@@ -45,17 +48,20 @@ def _anywhere(last: int, least: int, far: int) -> Sequence[int]:
 
 
 def _form(system: System, run: Run, ledger: Ledger, sizes: Sequence[int]) -> ClosedForm | None:
-    points = _points(system, run, sizes)
+    points = _points(system, run, ledger, sizes)
     own, form = ledger.metadata.grid_tokens, through(points)
     if form is None or value(form, own) != ledger.macs:
         return None
     return ClosedForm(N=own, macs=written(form), sizes=tuple(size for size, _ in points))
 
 
-def _points(system: System, run: Run, sizes: Sequence[int]) -> Points:
+def _points(system: System, run: Run, ledger: Ledger, sizes: Sequence[int]) -> Points:
     """(N, MACs) of ascending sizes, with longer tables of positions; empty if others than the smallest have none."""
     points: list[tuple[int, int]] = []
     for size in reversed(sizes):
+        if size == ledger.metadata.grid_tokens and ledger.macs is not None:
+            points.append((size, ledger.macs))
+            continue
         try:
             found = system.with_positions(2 * size).costs(run._replace(tokens=(size,), size=None))[1]
         except XfcostError:
