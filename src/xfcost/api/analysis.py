@@ -161,9 +161,7 @@ def analyze(
 
         ledger = with_step_time(ledger, step_time)
     if run.mode == "forward" and run.on is None and not run.choices and how.device is None and not how.predict:
-        from xfcost.api.mixing_share import mixing_outweighs
-
-        ledger = msgspec.structs.replace(ledger, mixing_outweighs=mixing_outweighs(system, run, ledger))
+        ledger = _with_forms(ledger, system, run, how)
     if draft is not None:
         return _with_draft(ledger, system, spec, draft, (run, given))
     if ledger.timing is None:
@@ -171,6 +169,15 @@ def analyze(
     from xfcost.api.roofline import with_roofs
 
     return with_roofs(ledger, how.timing)
+
+
+def _with_forms(ledger: Ledger, system: System, run: Run, how: AccountOptions) -> Ledger:
+    """`ledger`, of a forward, with the MACs of a spec as a polynomial in N, and where global mixing outweighs."""
+    from xfcost.api.mixing_share import mixing_outweighs
+    from xfcost.api.spec_form import closed_form_of_spec
+
+    form = ledger.closed_form if how.orders is False else closed_form_of_spec(system, run, ledger) or ledger.closed_form
+    return msgspec.structs.replace(ledger, closed_form=form, mixing_outweighs=mixing_outweighs(system, run, ledger))
 
 
 def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: tuple[Run, dict[str, Any]]) -> Ledger:

@@ -20,11 +20,12 @@ def mixing_outweighs(system: System, run: Run, ledger: Ledger) -> int | None:
     """
     macs = {kind: sum(row.macs * row.times for row in rows) for kind, rows in ledger.by("mixing").items()}
     own, listed = ledger.metadata.grid_tokens, ledger.ran.recorded is not None
-    if not macs["global"] or macs["local"] or len(ledger.metadata.streams) > 1 or not (system.loaded or listed):
+    if not macs["global"] or macs["local"] or macs.get("unknown"):
+        return None
+    if len(ledger.metadata.streams) > 1 or not (system.loaded or listed):
         return None
     try:
-        power, times = (2, 1) if "×" in ledger.metadata.tokens else (1, system.token_step())
-        times *= system.time_steps()
+        power, times = steps_of(system, ledger)
 
         def excess(step: int, at: System = system) -> int:
             if (tokens := times * step**power) == own:
@@ -43,6 +44,12 @@ def mixing_outweighs(system: System, run: Run, ledger: Ledger) -> int | None:
     except (XfcostError, KeyError):  # of some listed models mixing is not known at other N
         return None
     return times * step**power if agrees else None
+
+
+def steps_of(system: System, ledger: Ledger) -> tuple[int, int]:
+    """The power of a whole number, and what it is times, that N is: the square of a side, or the number itself."""
+    power, times = (2, 1) if "×" in ledger.metadata.tokens else (1, system.token_step())
+    return power, times * system.time_steps()
 
 
 def _root(points: Mapping[int, int]) -> int | None:

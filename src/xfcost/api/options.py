@@ -229,7 +229,7 @@ class OneModuleOptions(TypedDict, total=False):
         bool | None,
         Option(
             "For a module whose inputs have an N: also count it at other N, and return its costs as polynomials in "
-            "N. None: if one run has at most 10,000 operations.",
+            "N. None: if one run has at most 10,000 operations. False also leaves out the MACs of a spec in N.",
             flag="",
         ),
     ]

@@ -174,6 +174,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "notes": [*metadata.warnings, *metadata.notes],
         "versions": metadata.versions,
         **_if_any("module", ledger.module, closed_form=msgspec.to_builtins(ledger.closed_form)),
+        **(_if_any("closed_form", ledger.closed_form) if ledger.module is None else {}),
     }
 
 

@@ -91,7 +91,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     module: ModuleRun | None = None
     """The run that was counted, of a module without a spec."""
     closed_form: ClosedForm | None = None
-    """The costs of a module as polynomials in N, where N is a letter in its inputs."""
+    """The costs of a module as polynomials in N, where N is a letter in its inputs; the MACs of a spec's forward."""
 
     @property
     def ran(self) -> ModuleRun:

@@ -10,14 +10,14 @@ from xfcost.ledger.units import Count
 
 
 class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The costs of a module as polynomials in N, and how they grow.
+    """The costs of a module as polynomials in N, and how they grow; of a spec with one stream its MACs alone.
 
     They meet the counts at all `sizes`, more than determine them. Where padding steps, they are those of every N with
     the `remainder` of this one.
     """
 
     N: int
-    """The N of the ledger; of images their pixels."""
+    """The N of the ledger; of images their pixels. Of a spec the tokens of its first stage, without special ones."""
     letter: Literal["N", "P"] = "N"
     """What the forms are in: N, or the pixels P = H·W of square images."""
     macs: str | None = None
