@@ -92,7 +92,7 @@ MODELS: Final[dict[str, tuple[str, dict[str, Any], list[tuple[str, str, int | No
     "Mamba": (
         "MambaModel",
         {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4},
-        [("layers.0.mixer.convolution", "local", 4), ("layers.0.mixer.mul", "global", 64)],
+        [("layers.0.mixer.conv1d.convolution", "local", 4), ("layers.0.mixer.mul", "global", 64)],
     ),
     "Gemma 3, both": (
         "Gemma3ForCausalLM",

@@ -39,7 +39,7 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
     if tokens and len(tokens) not in (1, streams):
         given = ",".join(number_text(n) for n in tokens)
         expected = (
-            "one stream of tokens; give one number (write thousands as 1_000), or three and more for a table"
+            "one stream of tokens; give one number (thousands: 1_000), or three and more"
             if streams == 1
             else "two streams of tokens; give one number or two"
         )
