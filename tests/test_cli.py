@@ -221,6 +221,7 @@ class TestRefusals:
             ("vit swin --csv a.csv", "compare vit swin --output a.csv"),
             ("decode gpt2 gpt1 --N 64", "compare gpt2 gpt1 --N 64 --mode decode"),
             ("train gpt2 --gpus 64 --gpu h100", "analyze gpt2 --devices 64 --on h100 --mode train"),
+            ("generate gpt2 --new-tokens 8", "analyze gpt2 --new-tokens 8 --mode generate"),
             ("gpt2 --by layer", "analyze gpt2 --by block"),
             ("formula swin --latex", "analyze swin --format latex"),
             ("serve llama3-8b --N 8k", "analyze llama3-8b --N 8k --mode decode --on h100-sxm"),

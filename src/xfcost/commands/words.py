@@ -126,7 +126,7 @@ COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     **dict.fromkeys(("time", "bench", "benchmark", "profile"), ("analyze", {"--device": "cpu"})),
     **dict.fromkeys(("serve", "fit"), ("analyze", {"--mode": "decode", "--on": "h100-sxm"})),
     **dict.fromkeys(("decode", "kv-cache", "kv", "kvcache"), ("analyze", {"--mode": "decode"})),
-    **dict.fromkeys(("generate", "prefill"), ("analyze", {"--mode": "prefill"})),
+    **{mode: ("analyze", {"--mode": mode}) for mode in ("generate", "prefill")},
     **dict.fromkeys(("train", "finetune", "fine-tune"), ("analyze", {"--mode": "train"})),
     "lora": ("analyze", {"--mode": "train", "--lora": "16"}),
     **dict.fromkeys(("estimate", "memory", "mem", "estimate-memory"), ("analyze", {"--on": "h100-sxm"})),
