@@ -72,7 +72,7 @@ def test_a_comma_separates_two_numbers_and_groups_thousands_where_no_one_writes_
     assert token_numbers("--N", "1,048,576") == (1048576,)
     assert token_numbers("--N", "1k,2k") == (1000, 2000)
     assert whole_numbers("1,,2") == ()
-    with pytest.raises(UsageError, match="write thousands as 1_000"):
+    with pytest.raises(UsageError, match="thousands: 1_000"):
         xf_in_process("analyze", "gpt2", "--N", "131,172", "--no-trace")
 
 

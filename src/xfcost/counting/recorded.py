@@ -142,6 +142,8 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
         )
         structs = {name: msgspec.convert(one, _OF_LEDGER[name]) for name, one in values.items()}
         ledger = Ledger(rows=named(list(_with_residuals(_row(row) for row in decoded))), **structs)
+        if mode == "forward" and batch > ledger.metadata.batch:  # stored with the heads of all samples
+            ledger = of_samples(ledger, batch)
         return ledger if mode != "decode" else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
     def forward_of_prefill(self, tokens: int, batch: int) -> Ledger:
@@ -255,3 +257,14 @@ def _kernel(core: Sequence[Operation], metadata: Metadata, config: Mapping[str, 
 def _windows(config: Mapping[str, Any]) -> list[int | None]:
     """Of each layer; None where it reads all tokens."""
     return [config["sliding_window"] if one == "sliding_attention" else None for one in config["layer_types"]]
+
+
+def of_samples(ledger: Ledger, samples: int | None) -> Ledger:
+    """`ledger` of a run over so many samples, its heads those of one; where they are not known, it says so."""
+    unknown = msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, batch_known=False))
+    if samples is None or any((row.heads or 0) % samples for row in ledger.rows):
+        return unknown
+    rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
+    metadata = msgspec.structs.replace(ledger.metadata, batch=samples)
+    made = msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
+    return made if made.attention_memory() == ledger.attention_memory() else unknown

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.counting.generation import TOKEN_IDS
+from xfcost.counting.recorded import of_samples
 from xfcost.ledger.errors import UsageError, nearest
 from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.ledger import Ledger
@@ -261,19 +262,9 @@ def with_batch(ledger: Ledger, given: Given, samples: int | None, *, of_ids: boo
     if rows and (of_ids or samples is None):
         samples = rows[0]
     if samples is None:
-        lengths = [one.shape[0] for one in reached((given.args, given.kwargs)) if one.dim()]
+        lengths = [1 if one.is_nested else one.shape[0] for one in reached((given.args, given.kwargs)) if one.dim()]
         samples = 1 if lengths and max(lengths) == 1 else None
-    return ledger if samples == 1 else _of_samples(ledger, samples)
-
-
-def _of_samples(ledger: Ledger, samples: int | None) -> Ledger:
-    unknown = msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, batch_known=False))
-    if samples is None or any((row.heads or 0) % samples for row in ledger.rows):
-        return unknown
-    rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
-    metadata = msgspec.structs.replace(ledger.metadata, batch=samples)
-    made = msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
-    return made if made.attention_memory() == ledger.attention_memory() else unknown
+    return ledger if samples == 1 else of_samples(ledger, samples)
 
 
 def with_mode(  # noqa: PLR0913 - what is known of a run
