@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -197,9 +198,11 @@ def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: 
     own = {**given, "trace": None, "new_tokens": None, "cached_prefix": None}
     of_draft = {name: given.get(name) for name in ("fetch", "batch", "dtype", "attention", "on")}
 
+    @functools.cache  # a generation counts two rounds of each
     def opened(mode: Mode) -> System:
         return open_one("analyze", spec, {**own, "mode": mode}, None, counted=True)
 
+    @functools.cache
     def drafter(mode: Mode) -> System:
         return open_one("analyze", draft.name, {**of_draft, "mode": mode}, None, counted=True)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from fractions import Fraction
 
 from xfcost.counting.system import System
+from xfcost.formulas.exact_form import Points, through, value
+from xfcost.formulas.letters import TWELFTHS, power_of
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
@@ -34,7 +34,7 @@ def mixing_outweighs(system: System, run: Run, ledger: Ledger) -> int | None:
             return 2 * costs["mixing_macs"] - costs["macs"]
 
         last = round((own / times) ** (1 / power))
-        points = {times * step**power: excess(step) for step in (last // 4, last // 2, last) if step}
+        points = [(times * step**power, excess(step)) for step in (last // 4, last // 2, last) if step]
         if len(points) < 3 or (root := _root(points)) is None:  # noqa: PLR2004 - a parabola
             return None
         steps = -(-root // times)
@@ -52,16 +52,14 @@ def steps_of(system: System, ledger: Ledger) -> tuple[int, int]:
     return power, times * system.time_steps()
 
 
-def _root(points: Mapping[int, int]) -> int | None:
+def _root(points: Points) -> int | None:
     """The least whole number beyond which the parabola through three points is above 0; None where it does not rise."""
-    (x, y), (x1, y1), (x2, y2) = points.items()
-    first = Fraction(y1 - y, x1 - x)
-    square = (Fraction(y2 - y1, x2 - x1) - first) / (x2 - x)
-    slope = first - square * (x + x1)
-    constant = y - x * (slope + square * x)
+    if (form := through(points, checks=0)) is None:
+        return None
+    constant, slope, square = (form.terms.get(power_of("N", TWELFTHS * power), 0) for power in range(3))
     under = slope * slope - 4 * square * constant
     if square <= 0 or under < 0:
         return None
     root = int((-float(slope) + math.sqrt(under)) / (2 * float(square)))
     near = range(max(root - 2, 1), root + 4)
-    return next((one for one in near if constant + one * (slope + square * one) > 0), None)
+    return next((one for one in near if value(form, one) > 0), None)

@@ -84,18 +84,21 @@ def _memory(value: str) -> str:
     return f"--on rtx4060 (a device; `xfcost devices` lists them), or xfcost check SPEC --max-memory {value or '8GB'}"
 
 
+def _seconds(value: str) -> str:
+    return f"xfcost check SPEC --max-seconds {value}".rstrip()
+
+
 # Options that may mean several things here -> what to write, with the value that was given.
 MEANT: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(_DEVICES, _on),
     **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
     **dict.fromkeys(("--fail-above", "--fail-on-increase", "--threshold"), _budget),
+    **dict.fromkeys(("--max-latency", "--max-time"), _seconds),
     **dict.fromkeys(("--memory", "--vram", "--gpu-memory", "--ram"), _memory),
     "--prompt": lambda value: f"--mode generate --N {value or 100} --new-tokens 1000",
     "--measured": lambda value: "--step-time 210ms, the seconds of one step",
     "--sort": lambda value: f"xfcost find SPEC … --sort {value or 'macs'}",
     "--epochs": lambda value: "--tokens, the tokens of all epochs together, as in --tokens 75B",
-    "--max-latency": lambda value: f"xfcost check SPEC --max-seconds {value}".rstrip(),
-    "--max-time": lambda value: f"xfcost check SPEC --max-seconds {value}".rstrip(),
     "--max-batch": lambda value: "--mode decode --on h100-sxm, which says up to which batch it fits",
     "--draft": lambda value: f"xfcost analyze SPEC --mode decode --draft {value or 'ngram'}",
     "--rate": lambda value: f"--sustained {value or '125T'}, or --peak 312T --mfu 40%",

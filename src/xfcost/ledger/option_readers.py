@@ -11,6 +11,7 @@ from typing import Any, Final
 from xfcost.ledger.cache_blocks import CacheBlocks
 from xfcost.ledger.errors import UsageError, any_of, nearest, shown
 from xfcost.ledger.execution import CHECKPOINTS
+from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.ledger.read_numbers import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES, stored_in
 
@@ -25,8 +26,6 @@ _MOST_JOBS: Final = 1000
 _MOST_BLOCK: Final = 2**20
 _MOST_ELEMENTS: Final = 10**15
 _FEW_WORDS: Final = 4
-# Formats of weights, which --dtype, the type of products, does not take.
-_QUANTISED: Final = ("int4", "int8", "fp8", "nf4", "mxfp4")
 # Names of modules, with `*`, `?` and `[0-3]` for several.
 _PATHS: Final = re.compile(r"[\w.*?,\[\]-]+")
 _LEAST_PRICE: Final = 1e-6
@@ -112,7 +111,7 @@ def dtype_name(option: str, given: Any, *, stored: bool = False) -> str:
     name = DTYPE_NAMES.get(text, text)
     known = [one for one in BYTES_PER_ELEMENT if not stored or stored_in(one) == one]
     if name not in known:
-        stored_as = next((one for one in _QUANTISED if one in text.lower()), None)
+        stored_as = next((one for one in WEIGHT_FORMATS if one in text.lower()), None)
         mend = f"; for weights in it: --weights-dtype {stored_as}" if stored_as and not stored else ""
         raise UsageError(f"{option} {shown(given)}: {nearest(text, [*known, *DTYPE_NAMES])}{mend}")
     return name

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.lora import ALL, Lora, words_for
+from xfcost.torch_models.shared.leaves import SCALING
 
 _MOST_NAMES: Final = 12
-_SCALING: Final = 2.0  # α/r; no cost depends on it
 
 
 class AdaptedLinear(nn.Module):
@@ -28,7 +28,7 @@ class AdaptedLinear(nn.Module):
         self.lora_A, self.lora_B = linear(inputs, rank), linear(rank, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.base_layer(x) + self.lora_B(self.lora_A(x)) * _SCALING
+        found: Tensor = self.base_layer(x) + self.lora_B(self.lora_A(x)) * SCALING
         return found
 
     @property

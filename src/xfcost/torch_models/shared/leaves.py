@@ -45,12 +45,12 @@ def trained(model: nn.Module) -> nn.Module:
 
 
 # α/r of an adapter; no cost depends on it.
-_SCALING: Final = 2.0
+SCALING: Final = 2.0
 
 
 def scaled_onto(y: Tensor, update: Tensor, *, start: int) -> Tensor:
     """What an adapter adds to the columns of y from `start` on, in place: (…, D'), (…, K) -> (…, D')."""
-    y.narrow(-1, start, update.shape[-1]).add_(update * _SCALING)
+    y.narrow(-1, start, update.shape[-1]).add_(update * SCALING)
     return y
 
 
