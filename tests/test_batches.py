@@ -3,7 +3,7 @@
 import json
 
 import xfcost
-from helpers import csv_of, error_of, stdout_of
+from helpers import csv_of, error_of, stdout_of, xf
 
 DECODE = ("analyze", "llama3-8b", "--mode", "decode", "--on", "h100-sxm", "--N", "4k", "--batch")
 
@@ -54,12 +54,18 @@ def test_a_line_is_the_run_of_its_size():
     assert "image 224, 512, 384   batch 1" in stdout_of("analyze", "swin-t", "--size", "224,512,384")
 
 
-def test_three_n_are_a_table_and_two_are_those_of_two_streams():
+def test_several_n_are_a_table_and_two_of_two_streams_are_theirs():
     found = json.loads(stdout_of("analyze", "gpt2", "--N", "256,512,1024", "--json"))
     assert [one["tokens"] for one in found["sizes"]] == [256, 512, 1024]
     assert "tokens 256, 512, 1,024   batch 1" in stdout_of("analyze", "gpt2", "--N", "256,512,1024")
     assert "encoder 256 + decoder 512" in stdout_of("analyze", "t5-base", "--N", "256,512", "--no-trace")
-    assert "one stream of tokens" in error_of("analyze", "gpt2", "--N", "256,512")
+    found = json.loads(stdout_of("analyze", "gpt2", "--N", "256,512", "--json"))
+    assert [one["tokens"] for one in found["sizes"]] == [256, 512]
+    assert "one stream of tokens" in error_of("compare", "gpt2", "vit", "--N", "256,512")
+    # what may be a number with a separator is named
+    assert (
+        "two runs, N = 16 and N = 384; one of 16384 tokens: --N 16384" in xf("analyze", "gpt2", "--N", "16,384").stderr
+    )
     assert json.loads(stdout_of("analyze", "vit", "--N", "1,000,000", "--no-trace", "--json"))["tokens"] == 1_000_000
 
 

@@ -77,6 +77,21 @@ def test_a_generation_and_a_training_step_are_held_whole():
     assert [weight.value for weight in trained["memory"].heaviest] == kept[:5]
 
 
+@pytest.mark.parametrize(
+    ("options", "fits"), [({"on": "l4"}, True), ({"on": "t4"}, False), ({"on": "h100-sxm", "mode": "train"}, False)]
+)
+def test_devices_without_a_budget_are_those_that_the_run_fits(options, fits):
+    options = {"mode": "decode", "trace": False} | options
+    [one] = xfcost.check("llama3-8b", **options).checked
+    [held] = one.held
+    # 8,030,261,248 parameters of 2 bytes and a cache of 2·32·8·128 numbers of 2 bytes for each of 8,192 tokens; a step
+    # of training keeps more than 16 bytes of each parameter
+    least = 8_030_261_248 * 16 if options["mode"] == "train" else 8_030_261_248 * 2 + 8192 * 2 * 32 * 8 * 128 * 2
+    assert least <= held.figure.value < least * 1.7
+    memory = 24e9 if options["on"] == "l4" else 16e9 if options["on"] == "t4" else 84_942_979_072
+    assert (held.verdict == "within", held.budget.limit) == (fits, memory)
+
+
 def test_the_heaviest_operations_are_named():
     found = held(xfcost.check("swin", max_macs="1G", max_memory="1MiB"))
     macs = found["macs"].heaviest

@@ -195,14 +195,11 @@ class TestRefusals:
             ("analyze vit --gpu 1", "No such option: --gpu.*--on h100-sxm .* or --device cuda"),
             ("plot vit --x image-size", "No such option: --x; did you mean --size 224:1024"),
             ("analyze vit --vram 8GB", "did you mean --on rtx4060 .*, or xfcost check vit --max-memory 8GB"),
-            ("analyze vit --max-flops 3G", "did you mean xfcost check vit --max-flops 3G"),
-            ("diff vit swin --fail-above 3%", "did you mean xfcost check swin --against vit --max-increase 3%"),
-            ("diff vit swin --max-macs 4G", "did you mean xfcost check swin --max-macs 4G"),
             ("check vit --max-exponent 1", r"No such option: --max-exponent$"),
             ("analyze vit --size 224:1024", "`xfcost plot SPEC --size 224:1024 --metric macs`"),
             ("analyze vit --foo", r"No such option: --foo$"),
             ("analyze vit --kv-dtype 1", "--cache-dtype 1: expected fp8, int8 or none"),
-            ("analyze vit --dtype fp8", "--dtype fp8: .*; for weights in it: --weights-dtype fp8"),
+            ("plot vit --dtype fp8", "--dtype fp8: .*; for weights in it: --weights-dtype fp8"),
             ("analyze llama3-8b --set kv_heads=32", r"--set '\*\*.kv_heads=32'"),
             ("analyze vit --batc 1", "No such option: --batc.*--batch"),
         ],
@@ -233,11 +230,49 @@ class TestRefusals:
             ("scale vit swin", "plot vit swin"),
             ("models", "list --models"),
             ("vitt", None),
+            ("analyze vit --N 784", None),
+            # one system is analyzed where several would be compared, or a list of sizes drawn
+            ("crossover gpt2", "analyze gpt2"),
+            ("crossover vit swin", "compare vit swin"),
+            ("sweep vit --N 256 1024 4096", "analyze vit --N 256,1024,4096"),
+            ("sweep swin --size 224,384", "plot swin --size 224,384"),
+            ("sweep vit swin --N 64:1024", "plot vit swin --N 64:1024"),
+            # an option that another command has
+            ("analyze vit --max-flops 3G --json", "check vit --max-flops 3G --format json"),
+            ("diff vit swin --max-macs 4G", "check swin --against vit --max-macs 4G"),
+            ("diff a.yaml b.yaml --fail-above 3%", "check b.yaml --against a.yaml --max-increase 3%"),
+            ("compare vit swin --N 196 784 --plot a.pdf", "plot vit swin --N 196,784 --output a.pdf"),
+            ("check vit --save-baseline a.json", "analyze vit --output a.json"),
+            ("check vit --baseline main --tolerance 2%", None),
+            ("analyze vit --html a.html", "report vit --output a.html"),
+            ("baseline save vit -o b.json", "analyze vit -o b.json"),
+            # words, values and lists of other tools
+            ("lora gpt2 -r 8 --target-modules q_proj v_proj",
+             "analyze gpt2 --lora 8 --lora-on q_proj,v_proj --mode train"),
+            ("speculative gpt2-xl gpt2 -k 4",
+             "analyze gpt2-xl --draft gpt2 --draft-tokens 4 --mode decode --on h100-sxm"),
+            ("serve gpt2 --gpu 4090 --context 32k --bits 4",
+             "analyze gpt2 --on 4090 --N 32Ki --weights-dtype int4 --mode decode"),
+            ("kv gpt2 --ctx 100k", "analyze gpt2 --N 100k --mode decode"),
+            ("summary net.py:Net --input_size 1 3 32 32 --macs", "analyze net.py:Net --input 1x3x32x32"),
+            ("fit llama3-8b --dtype int4 --gpu l4", "analyze llama3-8b --weights-dtype int4 --on l4 --mode decode"),
+            ("table vit swin -f md", "compare vit swin --format markdown"),
+            ("analyse-me vit", None),
+            ("summary vit --input-size 1,3,384,384", "analyze vit --batch 1 --size 384x384"),
+            ("summary resnet50 --input-size 3x64x96", "analyze resnet50 --size 64x96"),
+            ("summary gpt2 --input 2x512", "analyze gpt2 --batch 2 --N 512"),
+            ("summary ./net.json --input 2x512", "analyze ./net.json --input 2x512"),
+            ("fits gpt2 --gpu t4", "check gpt2 --on t4 --mode decode"),
         ],
     )  # fmt: skip
     def test_words_of_other_tools_are_commands(self, words, meaning):
         flags = {name: _flags(command(name)) for name in COMMANDS}
-        assert meant(words.split(), flags.__getitem__) == (meaning and meaning.split())
+        assert meant(words.split(), lambda name: flags.get(name, ())) == (meaning and meaning.split())
+
+    def test_help_and_version_are_words_too(self):
+        assert stdout_of("help") == stdout_of("--help")
+        assert stdout_of("help", "find") == stdout_of("find", "--help")
+        assert stdout_of("version") == stdout_of("--version")
 
     def test_a_model_alone_is_analyzed(self):
         assert xf("deit_tiny_patch16_224", "--no-trace").stdout == xf("analyze", "deit-ti", "--no-trace").stdout

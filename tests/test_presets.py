@@ -33,6 +33,18 @@ def test_the_reference_knows_every_preset_and_no_other():
     assert sorted(EXACT) == sorted(preset_names())
 
 
+def test_a_family_alone_is_a_model_of_it():
+    usual = {
+        "mamba": "mamba-130m",
+        "ConvNeXt": "convnext-t",
+        "wide_resnet": "wide-resnet-50-2",
+        "mlp-mixer": "mixer-b16",
+    }
+    assert {family: canonical(family) for family in usual} == usual
+    # what has a name of its own keeps it
+    assert {canonical(name) for name in preset_names()} == {*preset_names()}
+
+
 # family -> its presets; a family is one case, so that what its presets extend is loaded once
 FAMILIES: dict[str, list[str]] = {}
 for _name, _path in preset_files().items():

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -244,16 +245,23 @@ class LazyGroup(_ReadsWords, TyperGroup):
         with _errors_before_typer():
             return super().invoke(ctx)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The options before the command; `help` and `version` alone are options, `help analyze` that of a command."""
+        if args[:1] == ["help"] and args[1:2] and args[1] in COMMANDS:
+            args = [args[1], "--help", *args[2:]]
+        elif args in (["help"], ["version"]):
+            args = [f"--{args[0]}"]
+        return super().parse_args(ctx, args)  # type: ignore[no-any-return]
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names; an unknown one is refused with the nearest."""
-        if args[0] not in COMMANDS:
-            if (words := meant(args, lambda name: _flags(command(name)))) is not None:
-                flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-                if not {*QUIET} & {*words} and _flags(command(words[0])).issuperset(flags):
-                    say(f"running `{printable(shlex.join(['xfcost', *words]), _LONGEST)}`")
-                return super().resolve_command(ctx, words)
-            if near := near_names(args[0], sorted(COMMANDS)) or near_models(args[0]):
-                ctx.fail(f"No such command {args[0]!r}; {did_you_mean(near)}")
+        if (words := meant(args, lambda name: _flags(command(name)) if name in COMMANDS else ())) is not None:
+            flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+            if not {*QUIET} & {*words} and _flags(command(words[0])).issuperset(flags):
+                say(f"running `{printable(shlex.join(['xfcost', *words]), _LONGEST)}`")
+            return super().resolve_command(ctx, words)
+        if args[0] not in COMMANDS and (near := near_names(args[0], sorted(COMMANDS)) or near_models(args[0])):
+            ctx.fail(f"No such command {args[0]!r}; {did_you_mean(near)}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -303,6 +311,7 @@ def _errors_before_typer() -> Iterator[None]:
         raise
 
 
+@cache
 def command(name: str) -> TyperCommand:
     """The command `name`: the function `run` of its module, whose docstring is the help, with an example at its end."""
     module = import_module(f"xfcost.questions.{COMMANDS[name]}")

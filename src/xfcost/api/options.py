@@ -447,11 +447,19 @@ ALIASES: Final = {
     "context-len": "N",
     "max-model-len": "N",
     "ctx-size": "N",
+    "ctx": "N",
+    "n-ctx": "N",
+    "num-tokens": "N",
+    "input-len": "N",
+    "prompt-len": "N",
+    "img": "size",
+    "imgsz": "size",
     "img-size": "size",
     "image-size": "size",
     "resolution": "size",
     "input-size": "input",
     "input-shape": "input",
+    "shape": "input",
     "gpu-memory-utilization": "memory-share",
     "batch-size": "batch",
     "bs": "batch",
@@ -469,15 +477,40 @@ ALIASES: Final = {
     "ep": "expert-parallel",
     "expert-parallel-size": "expert-parallel",
     "num-gpus": "devices",
+    "n-gpus": "devices",
+    "ngpus": "devices",
     "checkpoint": "recompute",
     "lora-r": "lora",
     "lora-rank": "lora",
+    "rank": "lora",
+    "target-modules": "lora-on",
+    "lora-target": "lora-on",
+    "target": "lora-on",
     "speculative-model": "draft",
     "draft-model": "draft",
     "num-speculative-tokens": "draft-tokens",
+    "num-draft-tokens": "draft-tokens",
+    "acceptance-rate": "acceptance",
+    "max-tokens": "new-tokens",
+    "max-new-tokens": "new-tokens",
+    "output-len": "new-tokens",
     "out": "output",
+    "export": "output",
+    "save-to": "output",
+    "baseline": "against",
+    "tolerance": "max-increase",
+    "group-by": "by",
+    "max-depth": "depth",
     "sort-by": "sort",
     "step-seconds": "step-time",
+}
+
+# An option of one mode -> that mode, which is taken where none is given.
+MODE_OF: Final = {
+    "new_tokens": "generate",
+    **dict.fromkeys(("draft", "tokens_per_user", "cache", "cache_blocks"), "decode"),
+    **dict.fromkeys(("cached_prefix", "logits"), "prefill"),
+    **dict.fromkeys(("optimizer", "zero", "global_batch", "gradients"), "train"),
 }
 
 
@@ -586,6 +619,10 @@ def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 what, fits = _EXPECTED.get(name, ("", None))
                 if fits is not None and not fits(value):
                     raise UsageError(f"{name}: expected {what}, got {shown(value)}")
+            if "mode" in types and "mode" not in options:
+                brought = (mode for name, mode in MODE_OF.items() if options.get(name) is not None)
+                if mode := next(brought, None):
+                    options.update(mode=mode)
             return function(*given, **options)
 
         if types:

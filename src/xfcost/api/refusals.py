@@ -296,9 +296,10 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         ),
         Refusal(
             (*_DEVICES, "expert_parallel", *_RESERVED, *_HOSTED),
-            "{all}: check takes devices with --max-seconds or --max-increase, their lower bound, and with --mode train "
-            "and --max-memory, the memory of one of them; `xfcost analyze --on` says whether another run fits",
-            lambda given: given["of_seconds"] or (given["of_memory"] and is_train(given)),
+            "{all}: check takes devices without a budget, to check that the run fits; with --max-seconds or "
+            "--max-increase, for their lower bound; and with --mode train and --max-memory, the memory of one of them; "
+            "`xfcost analyze` takes them always",
+            lambda given: given["fits"] or given["of_seconds"] or (given["of_memory"] and is_train(given)),
         ),
         Refusal(
             ("predict",),

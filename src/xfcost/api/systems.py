@@ -28,7 +28,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import TF32
 from xfcost.spec.grammar import Spec, TokenInput
 from xfcost.spec.hub import HubName, config_label, hub_name, hub_source
-from xfcost.spec.load import Loaded, expanded, load, with_own_settings
+from xfcost.spec.load import Loaded, check_presets, expanded, load, with_own_settings
 from xfcost.spec.models import counts_of, listed_name, models
 from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, is_gguf, module_target, texts_by_place, writes_text
@@ -176,6 +176,7 @@ def open_systems(
             refuse_class(one)
             before = [name for name in entries if isinstance(name, str)]
             entries += expanded([*before, spec_name(one)], models())[len(before) :]
+    check_presets(one for one in entries if isinstance(one, str))
     targets = {
         place: target for place, one in enumerate(entries, 1) if (target := _target(one, options, progress, counted))
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise, takewhile
 from typing import Final
 
 from xfcost.ledger.errors import near_names
@@ -12,60 +14,183 @@ from xfcost.ledger.errors import near_names
 _FLAGS: Final = {
     **{f"--{form}": ("--format", form) for form in ("json", "csv", "markdown", "latex")},
     **{f"--{mode}": ("--mode", mode) for mode in ("train", "decode", "prefill", "generate")},
+    "--md": ("--format", "markdown"),
     "--training": ("--mode", "train"),
     "--gradient-checkpointing": ("--recompute", "full"),
     "--activation-checkpointing": ("--recompute", "full"),
     "--load-in-4bit": ("--weights-dtype", "int4"),
     "--load-in-8bit": ("--weights-dtype", "int8"),
     "--qlora": ("--lora", "16", "--weights-dtype", "nf4"),
+    **{f"--{dtype}": ("--dtype", dtype) for dtype in ("fp16", "bf16", "fp32", "tf32")},
+    "--half": ("--dtype", "float16"),
+    **{f"--{stored}": ("--weights-dtype", stored) for stored in ("fp8", "int8", "int4", "nf4")},
     **dict.fromkeys(("--breakdown", "--layers", "--per-layer", "--by-layer"), ("--by", "block")),
     "--junit": ("--format", "junit"),
+    "--all": ("--verbose",),
+    "-v": ("--verbose",),
 }
+# What a report has without a flag.
+_SHOWN: Final = frozenset(
+    f"--{name}"
+    for name in (
+        "macs", "flops", "params", "parameters", "per-op", "per-operation", "ops", "operations", "details", "detailed",
+        "crossover", "formula", "formulas", "complexity", "totals", "summary", "show", "print", "table", "kinds",
+        "classify",
+    )
+)  # fmt: skip
+# Letters of other tools.
+_LETTERS: Final = {"-n": "--N", "-N": "--N", "-c": "--N", "-b": "--batch", "-r": "--lora", "-k": "--draft-tokens"}
+# Options with a list, which other tools take as several words -> what joins them.
+_LISTS: Final = {"--N": ",", "--size": ",", "--batch": ",", "--input": "x", "--lora-on": ",", "--columns": ","}
+_NUMBER: Final = re.compile(r"\d[\d_]*(k|M|Ki|Mi)?")
+# The words of --format, and those of other tools.
+_FORMATS: Final = {"json", "csv", "markdown", "md", "latex", "tex", "table"}
+_CONVENTIONS: Final = {"dense", "kept", "6nd"}
+# Words for N where thousands are of 1,024.
+_CONTEXTS: Final = {"--context", "--context-length", "--context-len", "--ctx", "--ctx-size", "--n-ctx", "-c"}
 # The endings of files that are written.
 _FILES: Final = ("--csv", "--json", "--svg", "--png", "--pdf", "--html")
+_PICTURES: Final = (".svg", ".png", ".pdf")
 # Values that other tools have for ours.
-_VALUES: Final = {("--by", "layer"): "block", ("--by", "kind"): "mixing"}
-# Words for a number of devices or for the devices.
-_DEVICES: Final = ("--gpu", "--gpus")
+_VALUES: Final = {
+    ("--by", "layer"): "block",
+    ("--by", "kind"): "mixing",
+    ("--format", "md"): "markdown",
+    ("--format", "tex"): "latex",
+}
 QUIET: Final = ("-q", "--quiet")
 
 
 def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
-    """The words of a command line with the command's own `options` instead of those of other tools."""
-    from xfcost.api.options import ALIASES  # commands import it anyway, `--version` does not
+    """The words of a command line with the command's own `options` instead of those of other tools.
 
-    words = [*args]
-    while words:
+    Options that belong to one mode bring it: `--draft` that of a decode step.
+    """
+    words, given, models = [*args], list[str](), False
+    from xfcost.api.options import MODE_OF, flag_of  # commands import it anyway, `--version` does not
+
+    while words and words[0] != "--":
         word = words.pop(0)
-        if word == "--":
-            yield word
-            break
-        name, equals, value = word.partition("=")
-        if name in options:
-            yield word
-            if words and (name, words[0]) in _VALUES:
-                yield _VALUES[name, words.pop(0)]
-        elif name == "-N" and "--N" in options:
-            yield "--N" + equals + value
-        elif name == "--junit" and words and words[0].endswith(".xml") and "--output" in options:
-            yield from ("--format", "junit", "--output", words.pop(0))
-        elif name in _FILES and words and words[0].endswith(f".{name[2:]}") and "--output" in options:
-            yield from ("--output", words.pop(0))
-        elif name in _FLAGS and _FLAGS[name][0] in options:
-            yield from _FLAGS[name]
-        elif name in _DEVICES and "--on" in options and (value or words):
-            yield from _devices(name, value or words.pop(0))
-        else:
-            own = f"--{ALIASES.get(name[2:], '')}" if name.startswith("--") else ""
-            yield own + equals + value if own in options else word
+        found = list(_translated(word, words, options, models=models))
+        models |= not word.startswith("-")
+        given += found
+    if "--mode" in options and not any(word.partition("=")[0] == "--mode" for word in given):
+        named = [word.partition("=")[0] for word in given]
+        given += next((["--mode", mode] for name, mode in MODE_OF.items() if flag_of(name) in named), [])
+    yield from _of_specs(given) if "--input" in given and {"--size", "--N"} <= {*options} else given
     yield from words
 
 
-def _devices(name: str, value: str) -> tuple[str, str]:
-    """`--gpu l4` names a device, `--gpus 8` a number of them; the index of one, `--gpu 0`, is neither."""
-    if value[:1].isalpha() and value != "cuda":
-        return "--on", value
-    return ("--devices" if name == "--gpus" and value.isdecimal() else name), value
+def _of_specs(given: Sequence[str]) -> list[str]:
+    """The shape of an input as the batch and size, or N, of specs; as it is where a module is given.
+
+    (B, C, H, W), (3, H, W), (H, W) and a side are of images, (B, N) is of tokens.
+    """
+    place = given.index("--input")
+    shape = [int(one) if one.isdecimal() else 0 for one in re.split("[x,]", "".join(given[place + 1 : place + 2]))]
+    if any(map(_MODULE.search, takewhile(_is_word, given))) or 0 in shape:
+        return [*given]
+    if len(shape) == 2 and shape[0] < _LEAST_SIDE:  # noqa: PLR2004 - (B, N)
+        own = ["--batch", str(shape[0]), "--N", str(shape[1])]
+    elif len(shape) in (1, 2, 4) or (len(shape) == 3 and shape[0] == 3):  # noqa: PLR2004 - dimensions, channels
+        batch = ["--batch", str(shape[0])] if len(shape) == 4 else []  # noqa: PLR2004 - (B, C, H, W)
+        own = [*batch, "--size", "x".join(map(str, shape[-2:]))]
+    else:
+        return [*given]
+    return [*given[:place], *own, *given[place + 2 :]]
+
+
+# What names no spec; images have longer sides.
+_MODULE: Final = re.compile(r":|/|\.(py|json|onnx|pt2|gguf|safetensors)$")
+_LEAST_SIDE: Final = 32
+
+
+def _translated(word: str, words: list[str], options: Collection[str], *, models: bool) -> Iterator[str]:
+    """What one word means; the values behind it are taken from `words`. `models`: one stands before it."""
+    from xfcost.ledger.option_readers import WEIGHT_WORDS
+
+    name, equals, value = word.partition("=")
+    own = _own(name, options)
+    after = value if equals else words[0] if words else ""
+    if own == "--flops" and own in options and after not in _CONVENTIONS:
+        return
+    if name == "-f" and after in _FORMATS:
+        yield from ("--format", _VALUES.get(("--format", after), after))
+        words[:] = words if equals else words[1:]
+    elif own == "--dtype" and "--weights-dtype" in options and after in WEIGHT_WORDS:
+        yield "--weights-dtype" + equals + value
+    elif own in options:
+        yield from _with_values(name, own, value if equals else None, words, models=models)
+    elif name == "--junit" and after.endswith(".xml") and "--output" in options:
+        yield from ("--format", "junit", "--output", words.pop(0))
+    elif name in _FILES and after.endswith(f".{name[2:]}") and "--output" in options:
+        yield from ("--output", words.pop(0))
+    elif own in _FLAGS and _FLAGS[own][0] in options:
+        yield from _FLAGS[own]
+    elif own in _REWRITTEN and after and _REWRITTEN[own](after)[0] in (own, *options):
+        yield from _REWRITTEN[own](value or words.pop(0))
+    elif not (own in _SHOWN and "--by" in options):
+        yield word
+
+
+def _own(name: str, options: Collection[str]) -> str:
+    """The option of ours that `name` is, or `name` with hyphens."""
+    from xfcost.api.options import ALIASES
+
+    if name in options:
+        return name
+    name = _LETTERS.get(name, name.replace("_", "-") if name.startswith("--") else name)
+    aliased = f"--{ALIASES.get(name[2:], '')}"
+    return aliased if aliased in options and name not in options else name
+
+
+def _with_values(name: str, own: str, value: str | None, words: list[str], *, models: bool) -> Iterator[str]:
+    """An option of ours and its value; the words of a list are one value."""
+    if own in _LISTS and value is None:
+        fits = _is_word if own in ("--lora-on", "--columns") else _NUMBER.fullmatch
+        several = [*takewhile(fits, words)] if models or fits is not _is_word else words[:1]
+        if len(several) > 1:
+            words[:] = [_LISTS[own].join(several), *words[len(several) :]]
+    if value is not None:
+        yield f"{own}={_thousands(name, value)}"
+        return
+    yield own
+    if words and own == "--N":
+        yield _thousands(name, words.pop(0))
+    elif words and (own, words[0]) in _VALUES:
+        yield _VALUES[own, words.pop(0)]
+    elif words and own in _LISTS:
+        yield words.pop(0)
+
+
+def _is_word(word: str) -> bool:
+    return not word.startswith("-")
+
+
+def _thousands(name: str, value: str) -> str:
+    """A context of `32k` tokens has 32,768."""
+    number = value.removesuffix("k")
+    binary = name in _CONTEXTS and number != value and number.isdecimal() and int(number).bit_count() == 1
+    return f"{value}".replace("k", "Ki") if binary else value
+
+
+def _device(value: str) -> tuple[str, str]:
+    """`--gpu l4` and `--gpu 4090` name a device; the index of one, `--gpu 0`, does not."""
+    named = (value[:1].isalpha() and value != "cuda") or re.match(r"\d{4}", value)
+    return "--on" if named else "--gpu", value
+
+
+def _devices(value: str) -> tuple[str, str]:
+    """`--gpus 8` is a number of devices, `--gpus l4` names them."""
+    return ("--devices", value) if value.isdecimal() else ("--on" if _device(value)[0] == "--on" else "--gpus", value)
+
+
+# Options whose value decides what they are.
+_REWRITTEN: Final[dict[str, Callable[[str], tuple[str, str]]]] = {
+    "--gpu": _device,
+    "--gpus": _devices,
+    "--bits": lambda value: ("--weights-dtype", f"int{value}"),
+}
 
 
 def _offloaded(value: str) -> str:
@@ -76,28 +201,17 @@ def _on(value: str) -> str:
     return "--on h100-sxm (compute from its datasheet) or --device cuda (run and time the model here)"
 
 
-def _budget(value: str) -> str:
-    return f"xfcost check AFTER --against BEFORE --max-increase {value or '2%'}"
-
-
 def _memory(value: str) -> str:
     return f"--on rtx4060 (a device; `xfcost devices` lists them), or xfcost check SPEC --max-memory {value or '8GB'}"
 
 
-def _seconds(value: str) -> str:
-    return f"xfcost check SPEC --max-seconds {value}".rstrip()
-
-
 # Options that may mean several things here -> what to write, with the value that was given.
 MEANT: Final[dict[str, Callable[[str], str]]] = {
-    **dict.fromkeys(_DEVICES, _on),
+    **dict.fromkeys(("--gpu", "--gpus"), _on),
     **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
-    **dict.fromkeys(("--fail-above", "--fail-on-increase", "--threshold"), _budget),
-    **dict.fromkeys(("--max-latency", "--max-time"), _seconds),
     **dict.fromkeys(("--memory", "--vram", "--gpu-memory", "--ram"), _memory),
     "--prompt": lambda value: f"--mode generate --N {value or 100} --new-tokens 1000",
     "--measured": lambda value: "--step-time 210ms, the seconds of one step",
-    "--sort": lambda value: f"xfcost find SPEC … --sort {value or 'macs'}",
     "--epochs": lambda value: "--tokens, the tokens of all epochs together, as in --tokens 75B",
     "--max-batch": lambda value: "--mode decode --on h100-sxm, which says up to which batch it fits",
     "--draft": lambda value: f"xfcost analyze SPEC --mode decode --draft {value or 'ngram'}",
@@ -124,48 +238,136 @@ def meant_option(name: str, value: str, models: Sequence[str], budgets: Collecti
 
 # Commands of other tools -> ours, and its options where the same are not given.
 COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
-    **dict.fromkeys(("count", "flops", "params", "macs", "summary", "info", "run", "breakdown"), ("analyze", {})),
-    **dict.fromkeys(("complexity", "formula", "formulas"), ("analyze", {})),
+    **dict.fromkeys(
+        (
+            "count",
+            "flops",
+            "params",
+            "macs",
+            "summary",
+            "info",
+            "run",
+            "breakdown",
+            "explain",
+            "describe",
+            "inspect",
+            "classify",
+            "ops",
+            "cost",
+            "complexity",
+            "formula",
+            "formulas",
+            "attention",
+            "table",
+        ),
+        ("analyze", {}),
+    ),
+    **{form: ("analyze", {"--format": form}) for form in ("json", "csv", "markdown", "latex")},
     **dict.fromkeys(("time", "bench", "benchmark", "profile"), ("analyze", {"--device": "cpu"})),
-    **dict.fromkeys(("serve", "fit"), ("analyze", {"--mode": "decode", "--on": "h100-sxm"})),
-    **dict.fromkeys(("decode", "kv-cache", "kv", "kvcache"), ("analyze", {"--mode": "decode"})),
+    **dict.fromkeys(
+        ("serve", "fit", "max-batch", "throughput", "tokens-per-second", "latency", "inference", "infer"),
+        ("analyze", {"--mode": "decode", "--on": "h100-sxm"}),
+    ),
+    "fits": ("check", {"--mode": "decode", "--on": "h100-sxm"}),
+    **dict.fromkeys(("decode", "kv-cache", "kv", "kvcache", "cache"), ("analyze", {"--mode": "decode"})),
     **{mode: ("analyze", {"--mode": mode}) for mode in ("generate", "prefill")},
-    **dict.fromkeys(("train", "finetune", "fine-tune"), ("analyze", {"--mode": "train"})),
+    **dict.fromkeys(("train", "finetune", "fine-tune", "training"), ("analyze", {"--mode": "train"})),
     "lora": ("analyze", {"--mode": "train", "--lora": "16"}),
-    **dict.fromkeys(("estimate", "memory", "mem", "estimate-memory"), ("analyze", {"--on": "h100-sxm"})),
-    **dict.fromkeys(("scale", "scaling", "sweep"), ("plot", {})),
-    **dict.fromkeys(("validate", "lint"), ("check", {})),
-    "crossover": ("compare", {}),
+    "qlora": ("analyze", {"--mode": "train", "--lora": "16", "--weights-dtype": "nf4"}),
+    **dict.fromkeys(
+        ("speculative", "speculate", "spec-decode", "speculative-decoding", "draft"),
+        ("analyze", {"--mode": "decode", "--draft": "ngram", "--on": "h100-sxm"}),
+    ),
+    **dict.fromkeys(("estimate", "memory", "mem", "estimate-memory", "vram"), ("analyze", {"--on": "h100-sxm"})),
+    **dict.fromkeys(("scale", "scaling", "sweep", "growth", "graph"), ("plot", {})),
+    **dict.fromkeys(("validate", "lint", "budget", "ci", "gate", "assert"), ("check", {})),
+    **dict.fromkeys(("crossover", "vs", "versus"), ("compare", {})),
     "mfu": ("analyze", {"--mode": "train", "--on": "h100-sxm"}),
-    "budget": ("check", {}),
+    **dict.fromkeys(("baseline", "save"), ("analyze", {"--output": "baseline.json"})),
     "convert": ("import", {}),
     "search": ("find", {}),
+    "html": ("report", {}),
     **dict.fromkeys(("init", "template"), ("new", {})),
-    "presets": ("list", {}),
+    **dict.fromkeys(("presets", "ls"), ("list", {})),
     "models": ("list", {"--models": ""}),
-    "gpus": ("devices", {}),
+    **dict.fromkeys(("gpus", "gpu", "hardware"), ("devices", {})),
+}
+_DRAFTED: Final = {name for name, (_, more) in COMMANDS.items() if "--draft" in more}
+# Options that one command has -> that command, and its option; where another command is given them, that one runs.
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("--plot", "--figure"), ("plot", "--output")),
+    "--html": ("report", "--output"),
+    "--save-baseline": ("analyze", "--output"),
+    **dict.fromkeys(
+        ("--fail-above", "--fail-on-increase", "--threshold", "--tolerance", "--max-increase"),
+        ("check", "--max-increase"),
+    ),
+    **dict.fromkeys(("--against", "--baseline"), ("check", "--against")),
+    **{
+        f"--max-{quantity}": ("check", f"--max-{quantity}")
+        for quantity in ("params", "macs", "flops", "memory", "kv-cache", "seconds")
+    },
+    **dict.fromkeys(("--max-latency", "--max-time"), ("check", "--max-seconds")),
 }
 
 
 def meant(words: Sequence[str], options: Callable[[str], Collection[str]]) -> list[str] | None:
-    """The command line that one of other tools means; None where its first word is none of theirs and no model.
+    """The command line that one of other tools means; None where its first word is ours, none of theirs and no model.
 
-    A model alone is analyzed, as a path is: `xfcost vit`; several are compared. `options` has the flags of one of our
-    commands.
+    A model alone is analyzed, as a path is: `xfcost vit`; several are compared. An option that another command has
+    runs that one. `options` has the flags of one of our commands, and nothing of a word that is none.
     """
     name, *rest = words
-    if name not in COMMANDS:
+    own, more = COMMANDS.get(name, (name, dict[str, str]()))
+    if name not in COMMANDS and not options(name):
         if not _is_model(name):
             return None
-        own, more, rest = "analyze", dict[str, str](), [*words]
-    else:
-        own, more = COMMANDS[name]
-    models = next((place for place, word in enumerate(rest) if word.startswith("-")), len(rest))
-    own = "compare" if own == "analyze" and models > 1 else own
+        own, rest = "analyze", [*words]
+    if name in ("baseline", "save"):
+        rest = rest[rest[:1] in (["save"], ["create"], ["update"], ["new"], ["write"]) :]
+    elsewhere = _elsewhere(own, rest, options)
+    if own == name and elsewhere is None:
+        return None
+    if elsewhere is not None:
+        own, rest = elsewhere
+    before = next((place for place, word in enumerate(rest) if word.startswith("-")), len(rest))
+    if name in _DRAFTED and before == 2:  # noqa: PLR2004 - the model and its draft
+        rest, before = [rest[0], "--draft", *rest[1:]], 1
     given = list(translated(rest, options(own)))
-    flags = {word.partition("=")[0] for word in given}
+    if own == "analyze" and before > 1:
+        own = "compare"
+    elif own in ("compare", "plot") and before == 1 and (own == "compare" or _lists(given)):
+        own = "analyze"
+    given = list(translated(rest, options(own)))
+    flags = {"--output" if word == "-o" else word.partition("=")[0] for word in given}
     added = [word for flag, value in more.items() if flag not in flags for word in (flag, value) if word]
     return [own, *given, *added]
+
+
+def _lists(given: Sequence[str]) -> bool:
+    """Has an option several values, and is none of them a range? Two numbers of --size are a height and a width."""
+    values = {word: after for word, after in pairwise(given) if word in ("--N", "--size", "--batch")}
+    several = any(value.count(",") > (option == "--size") for option, value in values.items())
+    return several and not any(":" in value for value in values.values())
+
+
+def _elsewhere(
+    own: str, rest: Sequence[str], options: Callable[[str], Collection[str]]
+) -> tuple[str, list[str]] | None:  # fmt: skip
+    """The command that has an option which `own` lacks, and its words; None where all are its own, or no command's."""
+    for place, word in enumerate(rest):
+        name, equals, value = word.partition("=")
+        command, option = _ELSEWHERE.get(name, ("", ""))
+        if not command or name in options(own) or command == own or _own(name, options(own)) in options(own):
+            continue
+        before, after = [*rest[:place]], [*rest[place + 1 :]]
+        models = [*takewhile(_is_word, before)]
+        if own == "diff" and command == "check" and len(models) == 2:  # noqa: PLR2004 - before and after
+            before = [models[1], "--against", models[0], *before[2:]]
+        if option == "--output" and not (value or (after and _is_word(after[0]))):
+            return command, [*before, *after]
+        return command, [*before, option + equals + value, *after]
+    return None
 
 
 def _is_model(text: str) -> bool:

@@ -89,6 +89,10 @@ class NotFetchedError(UsageError):
     """A model on the Hub that is not on the disk, and that the caller did not allow to fetch."""
 
 
+class StreamsError(UsageError):
+    """More numbers of tokens than a system has streams of them."""
+
+
 class AbsentError(UsageError):
     """A file that a git revision does not have."""
 

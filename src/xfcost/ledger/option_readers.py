@@ -137,6 +137,8 @@ _FORMATS: Final = {
     **dict.fromkeys(("float8", "fp8_e4m3", "fp8_e5m2", "fp8-e4m3"), "fp8"),
     **dict.fromkeys(("bnb-nf4", "bnb", "qlora"), "nf4"),
 }
+# The words of --weights-dtype.
+WEIGHT_WORDS: Final = {*WEIGHT_FORMATS, *_FORMATS}
 _GGUF: Final = re.compile(r"i?q[2-8]_", re.IGNORECASE)
 
 

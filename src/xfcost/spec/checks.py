@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.formulas.component import Component, Embed, Joining, Place, Residual, SubLayer, tag_of
 from xfcost.layers import EMBEDS
-from xfcost.ledger.errors import ComponentError, UsageError
+from xfcost.ledger.errors import ComponentError, StreamsError
 from xfcost.ledger.execution import Logits, Mode
 from xfcost.ledger.kept import Kept
 from xfcost.ledger.units import number_text
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) -> None:
     """Raise SpecError where a spec has both `stages` and an encoder or decoder, or neither.
 
-    Raise UsageError where `tokens` are more than its streams.
+    Raise StreamsError where `tokens` are more than its streams.
     """
     named = [stream for stream in (spec.encoder, spec.decoder) if stream]
     if named and spec.stages:
@@ -43,7 +43,7 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
             if streams == 1
             else "two streams of tokens; give one number or two"
         )
-        raise UsageError(f"--N {given}: {spec.name} has {expected}")
+        raise StreamsError(f"--N {given}: {spec.name} has {expected}")
 
 
 def check_reading(spec: Spec, source: Source, components: Iterable[Component]) -> None:

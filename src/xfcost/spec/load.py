@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -136,7 +136,7 @@ def canonical(name: str) -> str:
     if (listed := listed_name(name)) is not None:
         return listed
     known = squeezed_names() | _squeezed_presets()
-    return next((known[one] for one in _spellings(lower) if one in known), name)
+    return next((known[one] for one in _spellings(lower) if one in known), _USUAL_OF_FAMILY.get(squeezed(lower), name))
 
 
 def with_own_settings(name: str) -> tuple[str, list[str]]:
@@ -157,6 +157,22 @@ def _squeezed_presets() -> dict[str, str]:
 _SIZES: Final = {"small": "s", "base": "b", "large": "l", "huge": "h"}
 # What those names say of presets that have no other.
 _USUAL: Final = {"hf", "uncased", "224", "patch4", "window7"}
+
+
+# A family, without separators -> the model of it that papers compare with.
+_USUAL_OF_FAMILY: Final = {
+    "bert": "bert-base", "bloom": "bloom-7b1", "cait": "cait-s24", "conformer": "conformer-m",
+    "convnext": "convnext-t", "cvt": "cvt-13", "deepseek": "deepseek-v3", "deit": "deit-s", "deit3": "deit3-s",
+    "efficientnet": "efficientnet-b0", "gateddeltanet": "gated-deltanet-1.3b", "gmlp": "gmlp-s", "gpt": "gpt2",
+    "hyena": "hyena-153m", "igpt": "igpt-l", "llama": "llama3.1-8b", "llama2": "llama2-7b", "llama3": "llama3-8b",
+    "mamba": "mamba-130m", "mamba2": "mamba2-130m", "mistral": "mistral-7b", "mixer": "mixer-b16",
+    "mixtral": "mixtral-8x7b", "mlpmixer": "mixer-b16", "mobilenet": "mobilenetv2-1.0",
+    "mobilenetv2": "mobilenetv2-1.0", "mobilevit": "mobilevit-s", "mvit": "mvit-b-16x4", "mvitv2": "mvitv2-t",
+    "poolformer": "poolformer-s12", "pvt": "pvt-small", "pvtv2": "pvt-v2-b2", "regnet": "regnety-4.0gf",
+    "regnetx": "regnetx-4.0gf", "regnety": "regnety-4.0gf", "resmlp": "resmlp-s24", "resnet": "resnet-50",
+    "resnext": "resnext-50-32x4d", "rwkv": "rwkv4-169m", "rwkv4": "rwkv4-169m", "swinv2": "swinv2-t-w8-256",
+    "t5": "t5-base", "twins": "twins-svt-s", "vgg": "vgg-16", "wideresnet": "wide-resnet-50-2",
+}  # fmt: skip
 
 
 def _spellings(name: str) -> Iterator[str]:
@@ -380,15 +396,32 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if name not in files and os.path.isdir(name):
         raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset")
     if name not in files:
-        hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
-        names = [*preset_files(), *models()]
-        near = near_names(name, names, similar=_SIMILAR) or [one for one in names if name.lower() in one][:_MOST_NEAR]
-        meant = f"; {did_you_mean(near)}" if near else ""
-        raise UsageError(
-            f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all"
-            f"{'' if near else '; any other model: its config.json, or model.py:NAME'})"
-        )
+        raise UsageError(_no_preset(name))
     return Path(files[name]), f"{name}.yaml"
+
+
+def _no_preset(name: str) -> str:
+    hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
+    names = [*preset_files(), *models()]
+    near = near_names(name, names, similar=_SIMILAR) or [one for one in names if name.lower() in one][:_MOST_NEAR]
+    meant = f"; {did_you_mean(near)}" if near else ""
+    return (
+        f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all"
+        f"{'' if near else '; any other model: its config.json, or model.py:NAME'})"
+    )
+
+
+def check_presets(names: Iterable[str]) -> None:
+    """Raise UsageError where words among `names` are no preset, no model of the list and no path: of all of them."""
+    known = {*preset_paths(), *models()}
+    words = [name for name in map(canonical, names) if name and name != STDIN and not re.search(r"[^\w.-]", name)]
+    unknown = [
+        name
+        for name in words
+        if not ({name, f"common-{name}"} & known or is_path(name) or os.path.exists(name) or module_target(name))
+    ]
+    if unknown:
+        raise UsageError("\n".join(map(_no_preset, unknown)))
 
 
 def _first(name: str) -> tuple[Path, str, str]:

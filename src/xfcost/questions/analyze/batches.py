@@ -114,7 +114,8 @@ def read_runs(option: str, given: str) -> list[int]:
 def varied(given: Mapping[str, Any]) -> str | None:
     """The option of `analyze` that has several values: `batch`, `N` or `size`; None where none has.
 
-    Two numbers of N or of a size are those of two streams, or a height and a width; and 1,000,000 is one number.
+    Two numbers of N may be those of two streams, which the system knows, and of a size a height and a width; 1,000,000
+    is one number.
 
     Raises:
         UsageError: two of them have several.

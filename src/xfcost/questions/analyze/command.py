@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
 from xfcost.api.options import AnalyzeOptions
 from xfcost.commands import options as shared
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import StreamsError, UsageError
 from xfcost.ledger.json_objects import AnyView, Sort
 from xfcost.ledger.option_readers import one_of
 from xfcost.report.messages import say
@@ -84,15 +85,19 @@ def run(
         raise UsageError("--trace-file: a timeline is of a run that is timed; add --device cpu, or cuda")
     check_target(trace_file, force=target.force, option="--trace-file")
     option = varied(given)
+    listed = view is not None or order is not None
     if option is not None:
-        words = f"--{option} {given[option]}"
-        if view is not None or order is not None:
-            raise UsageError(f"{words}: rows are listed for one run, without --by, --sort and --top")
-        if given["step_time"] is not None:
-            raise UsageError(f"{words}: --step-time is of one run; leave one of them out")
-        _over(option, spec, target, given, verbose=verbose)
+        _over(option, spec, target, given, listed=listed, verbose=verbose)
         return
-    ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
+    try:
+        ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
+    except StreamsError:  # two numbers are two runs of a system with one stream
+        if re.fullmatch(r"\d{1,3},\d{3}", tokens := given["N"]):
+            first, second = tokens.split(",")
+            one = first + second
+            say(f"--N {tokens}: two runs, N = {first} and N = {second}; one of {one} tokens: --N {one}")
+        _over("N", spec, target, given, listed=listed, verbose=verbose)
+        return
     if ledger.choices and ledger.on is None and view is not None:
         raise UsageError(f"--by {view}: rows are listed for one device, and --on has several; leave one of them out")
     target.document(document(ledger, view, verbose=verbose, depth=depth, order=order))
@@ -101,11 +106,22 @@ def run(
     shared.verdict([ledger])
 
 
-def _over(option: str, spec: str, target: shared.Target, given: dict[str, Any], *, verbose: bool) -> None:
-    """A line for each value of an option; the torch model is built where that is asked for."""
+def _over(
+    option: str, spec: str, target: shared.Target, given: dict[str, Any], *, listed: bool, verbose: bool
+) -> None:  # fmt: skip
+    """A line for each value of an option; the torch model is built where that is asked for.
+
+    Raises:
+        UsageError: rows are `listed`, or something else is of one run.
+    """
     from xfcost.api.analysis import analyze
     from xfcost.questions.analyze.batches import document, read_runs
 
+    words = f"--{option} {given[option]}"
+    if listed:
+        raise UsageError(f"{words}: rows are listed for one run, without --by, --sort and --top")
+    if given["step_time"] is not None:
+        raise UsageError(f"{words}: --step-time is of one run; leave one of them out")
     given = {**given, "trace": bool(given["trace"])}
     values = read_runs(f"--{option}", given[option])
     ledgers = [analyze(spec, progress=say, **{**given, option: value}) for value in values]

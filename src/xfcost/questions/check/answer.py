@@ -54,6 +54,7 @@ from xfcost.questions.check.result import (
     growing,
     heaviest,
     increase_budgets,
+    on_devices,
     weights,
 )
 from xfcost.questions.diff.answer import opened
@@ -127,17 +128,21 @@ def checked(target: Any, asked: Asked) -> Checked:
         )
     limited = {budget.quantity for budget in asked.budgets}
     of_seconds = "seconds" in limited or asked.increase is not None
+    fits = not asked.budgets and asked.against is None  # devices alone ask if it fits
     refuse(
         "check",
         asked.options,
         against=asked.against is not None,
         of_memory="memory" in limited or asked.increase is not None,
         of_seconds=of_seconds,
+        fits=fits,
     )
     ledger = target if isinstance(target, Ledger) else _counted(target, asked)
     label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
     report = report_of(ledger)
     found = [(budget, figure_of(report, budget.quantity, budget.option)) for budget in asked.budgets]
+    if fits and (memory := on_devices(ledger, report)) is not None:
+        found = [memory]
     needed = asked.increase is not None or any(not budget.allows(figure.value) for budget, figure in found)
     before, notes = _before(label, report, asked, needed=needed) if asked.against is not None else (None, ())
     if asked.increase is not None and before is not None:

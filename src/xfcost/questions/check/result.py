@@ -127,6 +127,23 @@ def _memory(report: Report, option: str) -> BudgetFigure:
     return BudgetFigure(total, words, _some(parts), of_a_device=of_a_device)
 
 
+def on_devices(ledger: Ledger, report: Report) -> tuple[Budget, BudgetFigure] | None:
+    """The memory of the devices, and what the run takes of it; None without devices, or where a side is not known."""
+    plan = None if ledger.training is None else ledger.training.plan
+    if ledger.on is not None:
+        memory = ledger.on.memory
+        parts = {"weights": memory.weights, "KV cache and state": memory.held_cache, "activations": memory.alive}
+        limit, figure = (
+            memory.available,
+            BudgetFigure(memory.reserved, "memory", _some(parts), of_a_device=memory.of_each),
+        )
+    elif plan is not None and plan.memory.complete:
+        limit, figure = plan.device_bytes, _memory(report, "--on")
+    else:
+        return None
+    return None if limit is None else (Budget("memory", limit, device=_devices(report) or ""), figure)
+
+
 def _seconds(report: Report, option: str) -> BudgetFigure:
     """Seconds of what the mode runs: predicted, or the lower bound on devices."""
     if (prediction := report.prediction) is not None:
