@@ -22,6 +22,48 @@ def test_the_public_names():
         assert getattr(xfcost, name) is not None
     with pytest.raises(AttributeError, match="public names"):
         _ = xfcost.analyse
+    with pytest.raises(AttributeError, match=r"did you mean xfcost\.analyze\(module, x\)"):
+        _ = xfcost.profile
+
+
+def test_a_result_is_a_report_in_every_format(tmp_path):
+    compared = xfcost.compare(["vit", "swin"])
+    assert compared.to_dict()["figures"]["Swin-T"]["macs"] == 4_490_566_656
+    assert [*compared.to_pandas()["macs"]] == [22_405_742_592, 4_490_566_656]
+    assert compared.to_csv().splitlines()[1].startswith("ViT-S/8,784,")
+    assert "\\begin{tabular}" in compared.to_latex()
+    assert "| Swin-T" in compared.to_markdown()
+    for ending, written in ((".csv", compared.to_csv()), (".md", compared.to_markdown()), (".txt", str(compared))):
+        compared.save(file := tmp_path / f"report{ending}")
+        assert file.read_text() == (written if written.endswith("\n") else written + "\n")
+        with pytest.raises(XfcostError, match="already exists"):
+            compared.save(file)
+    compared.to_csv(tmp_path / "data")  # any name, as pandas does
+    assert (tmp_path / "data").read_text() == compared.to_csv()
+    with pytest.raises(UsageError, match=r"expected one of \.json, \.csv"):
+        compared.save(tmp_path / "report.docx")
+    with pytest.raises(AttributeError, match="did you mean 'to_csv'"):
+        _ = compared.to_csvs
+
+
+def test_a_check_is_true_within_the_budgets():
+    # 22,055,272 parameters
+    assert xfcost.check("vit", max_params="23M")
+    assert not xfcost.check("vit", max_params="22M")
+
+
+def test_an_option_of_one_mode_brings_it():
+    assert xfcost.analyze("gpt2", cache="fp8").metadata.mode == "decode"
+    assert xfcost.analyze("gpt2", N=16, new_tokens=8).metadata.mode == "generate"
+    with pytest.raises(UsageError, match="--mode forward has no cache"):
+        xfcost.analyze("gpt2", cache="fp8", mode="forward")
+
+
+def test_inputs_of_a_module_by_the_names_of_other_tools():
+    layer, x = torch.nn.Linear(8, 4), torch.randn(2, 8)
+    for options in ({"inputs": (x,)}, {"input_data": x}, {"input_size": (2, 8)}, {"example_inputs": x}):
+        assert xfcost.analyze(layer, **options).macs == 2 * 8 * 4
+    assert xfcost.analyze("llama3-8b", gpu="l4", mode="decode").on.on.name == "l4"
 
 
 def test_a_ledger_becomes_a_frame():

@@ -65,12 +65,25 @@ _MODULES = {
     "ResidualStream": "xfcost.ledger.residual_stream",
     "XfcostError": "xfcost.ledger.errors",
 }
+# Functions of other tools -> what to write.
+_MEANT = {
+    **dict.fromkeys(
+        ("profile", "count", "flops", "macs", "params", "count_flops", "count_params", "FlopCountAnalysis",
+         "get_model_complexity_info", "estimate", "memory"),
+        "xfcost.analyze(module, x), whose result has .macs, .flops, .params and .to_frame()",
+    ),
+    **dict.fromkeys(("sweep", "scaling", "scale"), "xfcost.plot('vit', 'swin', N='196:3136')"),
+    "crossover": "xfcost.compare('vit', 'swin').crossovers",
+    **dict.fromkeys(("list", "presets", "models", "list_models"), "`xfcost list`, or xfcost.find() of all of them"),
+    **dict.fromkeys(("load", "model", "create_model"), "xfcost.build('vit'), its torch model and example inputs"),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import xfcost` is fast."""
     if name not in _MODULES:
-        raise AttributeError(f"module 'xfcost' has no attribute {name!r}; public names: {', '.join(__all__)}")
+        mend = f"did you mean {_MEANT[name]}?" if name in _MEANT else f"public names: {', '.join(__all__)}"
+        raise AttributeError(f"module 'xfcost' has no attribute {name!r}; {mend}")
     return getattr(import_module(_MODULES[name]), name)
 
 

@@ -251,7 +251,7 @@ class LazyGroup(_ReadsWords, TyperGroup):
             args = [args[1], "--help", *args[2:]]
         elif args in (["help"], ["version"]):
             args = [f"--{args[0]}"]
-        return super().parse_args(ctx, args)  # type: ignore[no-any-return]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names; an unknown one is refused with the nearest."""

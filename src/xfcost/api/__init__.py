@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from xfcost.ledger import notebook
@@ -11,7 +13,7 @@ from xfcost.ledger import notebook
 
 def show_in_notebooks(name: str, module: str) -> None:
     """Show results whose class is called `name` by the report of this module."""
-    notebook.register(name, partial(_html, module), partial(_text, module))
+    notebook.register(name, partial(_html, module), partial(_document, module))
 
 
 def draw_in_notebooks(name: str, module: str, function: str) -> None:
@@ -28,9 +30,12 @@ def _document(module: str, result: Any) -> Any:
     return import_module(module).document([result] if type(result).__name__ == "Reach" else result)
 
 
-def _text(module: str, result: Any) -> str:
-    text: str = _document(module, result).text("table")
-    return text.rstrip("\n")
+def _save(document: Any, file: str | os.PathLike[str], form: str | None, *, force: bool) -> None:
+    from xfcost.report.output import ENDINGS, ending_of, write_whole
+
+    path = Path(file)
+    text = document.text(form or ENDINGS[ending_of(path, ENDINGS)])
+    write_whole(path, (text if text.endswith("\n") else f"{text}\n").encode(), force=force)
 
 
 def _html(module: str, result: Any) -> str:
@@ -45,5 +50,6 @@ def _html(module: str, result: Any) -> str:
     return tables + shares_svg(result)
 
 
+notebook.register_writer(_save)
 show_in_notebooks("Ledger", "xfcost.views.analyze")
 show_in_notebooks("Comparison", "xfcost.views.compare")

@@ -459,6 +459,7 @@ ALIASES: Final = {
     "resolution": "size",
     "input-size": "input",
     "input-shape": "input",
+    "input-data": "input",
     "shape": "input",
     "gpu-memory-utilization": "memory-share",
     "batch-size": "batch",
@@ -521,14 +522,23 @@ def _rename(options: dict[str, Any], name: str, known: Collection[str], function
         TypeError: it is none, or that argument is given too.
     """
     words = name.replace("_", "-")
-    flag = f"--{ALIASES.get(words, words)}"
+    flag = "--on" if words in ("gpu", "gpus") else f"--{ALIASES.get(words, words)}"
     own = next((one for one in known if flag_of(one) == flag), None)
     if own is None or own in options:
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
-    value = options.pop(name)
-    if own == "inputs" and isinstance(value, Sequence) and all(isinstance(one, int) for one in value):  # a shape
-        own, value = ("inputs", "x".join(map(str, value))) if named else ("example_inputs", value)
-    options[own] = value
+    options[own] = options.pop(name)
+    _take_inputs(options, named=named)
+
+
+def _take_inputs(options: dict[str, Any], *, named: bool) -> None:
+    """The argument `inputs` that is no text: a shape, or the tensors of a module that is given."""
+    value = options.get("inputs")
+    if value is None or _are_texts(value):
+        return
+    if named and isinstance(value, Sequence) and all(isinstance(one, int) for one in value):
+        options["inputs"] = "x".join(map(str, value))
+    elif not named:
+        options["example_inputs"] = options.pop("inputs")
 
 
 def flag_of(name: str) -> str:
@@ -615,6 +625,8 @@ def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
             for unknown in [name for name in options if known is not None and name not in known]:
                 named = bool(given) and isinstance(given[0], str | PathLike)
                 _rename(options, unknown, known or (), function.__name__, named=named)
+            if "example_inputs" in types:
+                _take_inputs(options, named=bool(given) and isinstance(given[0], str | PathLike))
             for name, value in options.items():
                 what, fits = _EXPECTED.get(name, ("", None))
                 if fits is not None and not fits(value):

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -169,7 +170,7 @@ def open_systems(
     devices = () if options.get("on") is None else read_several(options["on"])
     options = {**options, "on": devices[0] if devices else None}
     entries: list[Any] = []
-    for one in given:
+    for one in chain.from_iterable(one if isinstance(one, list) else [one] for one in given):
         if is_module(one[0] if isinstance(one, tuple) and len(one) == _PAIR else one):
             entries.append(one)
         else:  # a pattern gives no system twice

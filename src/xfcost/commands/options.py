@@ -19,7 +19,16 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.visible import json_written, one_line, visible
 from xfcost.report.messages import say
-from xfcost.report.output import Format, check_chosen, check_target, choosing, ending_of, is_chosen, write_whole
+from xfcost.report.output import (
+    ENDINGS,
+    Format,
+    check_chosen,
+    check_target,
+    choosing,
+    ending_of,
+    is_chosen,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from xfcost.report.document import Document
@@ -218,15 +227,6 @@ OF_A_FORWARD: Final = {
 OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json work as in `analyze`."
 SYSTEMS: Final = spec_argument(f"Presets or paths; `common-*` matches several presets. {OR_MODULES}")
 Systems = Annotated[list[str], SYSTEMS]
-
-ENDINGS: Final[dict[str, Format]] = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "markdown",
-    ".tex": "latex",
-    ".txt": "table",
-    ".svg": "svg",
-}
 
 
 def chosen_format(name: str | None, output: Path | None = None, formats: Sequence[str] = FORMATS) -> Format:

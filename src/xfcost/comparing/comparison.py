@@ -31,7 +31,7 @@ from xfcost.ledger.units import count, number_of
 from xfcost.spec.run import Run
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of several systems."""
 
     ledgers: tuple[Ledger, ...]
@@ -71,9 +71,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         systems = (f"{name}: {count(figures['macs'])} MACs" for name, figures in self.figures.items())
         return notebook.line(self, f"{number_of(len(self.names), 'system')}; {', '.join(systems)}")
-
-    __str__ = notebook.text
-    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost compare --format json`."""

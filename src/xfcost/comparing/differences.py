@@ -383,7 +383,7 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
         return self.after / self.before if self.before else None
 
 
-class Diff(msgspec.Struct, frozen=True, kw_only=True):
+class Diff(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """What changed from one run to another."""
 
     labels: tuple[str, str]
@@ -421,9 +421,6 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         totals = ", ".join(f"{one.quantity} {count(one.before)} -> {count(one.after)}" for one in self.totals[:3])
         changes = f"{number_of(len(self.operations), 'change')}, {self.same:,} the same"
         return notebook.line(self, f"{' -> '.join(self.labels)}: {changes}; {totals}")
-
-    __str__ = notebook.text
-    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost diff --format json`."""

@@ -245,7 +245,7 @@ class LayerLine(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.printed.path is None else self.printed.path == self.path_order
 
 
-class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
+class LayerTable(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """The table at some sizes."""
 
     n: int
@@ -257,8 +257,6 @@ class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         sizes = f"n = {self.n}, d = {self.d}, k = {self.k}, r = {self.r}"
         return notebook.line(self, f"{sizes}: {number_of(len(self.lines), 'layer type')}")
-
-    _repr_html_ = notebook.html
 
 
 def layer_table(sizes: LayerSizes, chain: Callable[[Mixer], CriticalPath]) -> LayerTable:

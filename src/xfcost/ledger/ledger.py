@@ -27,8 +27,6 @@ from xfcost.ledger.tested import untested
 from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from xfcost.ledger.achieved import StepTime
     from xfcost.parts.mixing.result import Probe
     from xfcost.parts.prediction.result import Prediction
@@ -51,7 +49,7 @@ class ScoreCounts(NamedTuple):
     """Is a causal mask the only reason why fewer are kept?"""
 
 
-class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Ledger(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What one run of one model costs: a row per operation, and what options add. Reports are made of it."""
 
     metadata: Metadata
@@ -381,14 +379,6 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 result.append(row)
         return result
 
-    def to_frame(self) -> pd.DataFrame:
-        """One line per row, columns as in the CSV report. Imports pandas."""
-        import pandas as pd
-
-        from xfcost.ledger.json_objects import records
-
-        return pd.DataFrame.from_records(records(self))
-
     def to_json(self) -> str:
         """The JSON object of `--format json`."""
         from xfcost.ledger.json_objects import json_text, ledger_object
@@ -401,6 +391,3 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return notebook.line(
             self, f"{where.name}, N = {where.tokens}: {costs}; {number_of(len(self.rows), 'operation')}"
         )
-
-    __str__ = notebook.text
-    _repr_html_ = notebook.html

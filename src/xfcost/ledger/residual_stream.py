@@ -135,7 +135,7 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class ResidualStream(msgspec.Struct, frozen=True, kw_only=True):
+class ResidualStream(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """The result of `xfcost stream`."""
 
     metadata: Metadata
@@ -183,8 +183,6 @@ class ResidualStream(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return notebook.line(self, f"{self.metadata.name}: {number_of(len(self.steps), 'sub-layer')}, seed {self.seed}")
-
-    _repr_html_ = notebook.html
 
 
 def stream_object(stream: ResidualStream) -> dict[str, Any]:

@@ -15,6 +15,14 @@ from xfcost.ledger.errors import OutputError, UsageError, nearest, printable, sh
 from xfcost.report.messages import cleaned_up_on_interrupt
 
 Format = Literal["table", "json", "csv", "markdown", "latex", "svg"]
+ENDINGS: Final[dict[str, Format]] = {
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "markdown",
+    ".tex": "latex",
+    ".txt": "table",
+    ".svg": "svg",
+}
 
 
 def ending_of(path: Path, known: Collection[str], otherwise: str = "") -> str:

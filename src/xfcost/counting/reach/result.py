@@ -94,7 +94,7 @@ class Map(msgspec.Struct, frozen=True, kw_only=True):
     `Reach.steps`; -1, it never does."""
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class Reach(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """How far information travels in one system."""
 
     name: str
@@ -151,8 +151,6 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return notebook.line(self, f"{self.name}: {number_of(len(self.steps), 'step')}")
-
-    _repr_html_ = notebook.html
 
 
 # ── the result of steps, and of what the tokens have met after each of them ──

@@ -343,7 +343,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
         return self.agrees and all(one.verdict == "within" for one in self.held)
 
 
-class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
+class CheckResult(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """Every checked run."""
 
     checked: tuple[Checked, ...]
@@ -353,11 +353,13 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         """Is everything within its budget?"""
         return all(one.within for one in self.checked)
 
+    def __bool__(self) -> bool:
+        """`within`."""
+        return self.within
+
     def __repr__(self) -> str:
         within = sum(one.within for one in self.checked)
         return notebook.line(self, f"{within:,} of {number_of(len(self.checked), 'target')} within budget")
-
-    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost check --format json`."""

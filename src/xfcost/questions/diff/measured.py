@@ -42,7 +42,7 @@ class RowDiff(msgspec.Struct, frozen=True, kw_only=True):
         return slower, abs((self.after["macs"] or 0) - (self.before["macs"] or 0))
 
 
-class RunsDiff(msgspec.Struct, frozen=True, kw_only=True):
+class RunsDiff(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """What changed from one file of measurements to another."""
 
     labels: tuple[str, str]
@@ -55,8 +55,6 @@ class RunsDiff(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         alone = f"{self.only_before:,} only before, {self.only_after:,} only after"
         return notebook.line(self, f"{' -> '.join(self.labels)}: {number_of(len(self.rows), 'row')} of both, {alone}")
-
-    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost diff --format json`."""

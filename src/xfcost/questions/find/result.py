@@ -16,7 +16,7 @@ from xfcost.ledger.units import number_of
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 class Quantity(NamedTuple):
@@ -136,7 +136,7 @@ class NotFitting(msgspec.Struct, frozen=True, kw_only=True):
     """None where it can't be run so."""
 
 
-class FindResult(msgspec.Struct, frozen=True, kw_only=True):
+class FindResult(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `xfcost find`."""
 
     question: Question
@@ -169,16 +169,8 @@ class FindResult(msgspec.Struct, frozen=True, kw_only=True):
         """Models that can't be, or not with these run options."""
         return sum(one.count for one in self.left_out if not one.budget)
 
-    def to_frame(self) -> pd.DataFrame:
-        """One line per listed model, raw figures; of the gallery also those that don't fit. Imports pandas."""
-        import pandas as pd
-
-        return pd.DataFrame.from_records(records(self))
-
     def __repr__(self) -> str:
         return notebook.line(self, f"{number_of(self.searched, 'model')} searched, {self.fits:,} fit")
-
-    _repr_html_ = notebook.html
 
 
 def records(found: FindResult) -> list[dict[str, Any]]:

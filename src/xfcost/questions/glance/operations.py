@@ -43,7 +43,7 @@ class GlanceEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.mixing in {"local", "global"}
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
+class Glance(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """Every operation of some systems once, and what each system has of parameters."""
 
     systems: tuple[str, ...]
@@ -66,8 +66,6 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
             for one in entry.occurrences:
                 found[one.system] += one.params if entry.mixes else 0
         return found
-
-    _repr_html_ = notebook.html
 
 
 def glance(ledgers: Sequence[Ledger]) -> Glance:

@@ -189,7 +189,7 @@ class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
         return "otherwise" if self.otherwise is not None and printed == growth(self.otherwise) else "no"
 
 
-class Survey(NamedTuple):
+class Survey(notebook.Reported, msgspec.Struct, frozen=True):
     """The lines of the table, and how their times were measured."""
 
     lines: list[SurveyLine]
@@ -198,9 +198,6 @@ class Survey(NamedTuple):
 
     def __repr__(self) -> str:
         return notebook.line(self, number_of(len(self.lines), "system"))
-
-    def _repr_html_(self) -> str | None:
-        return notebook.html(self)
 
 
 def survey_lines(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None) -> list[SurveyLine]:
