@@ -99,6 +99,7 @@ FULL = MechanismCase(
         "position": "add_bias rotary",
         "bias": "bias",
         "talking_heads": "l w",
+        "window": "nothing (pairs, kinds, and the rows of a decode step)",
     },
     cached=(
         (Full(heads=3, causal=True), 2 * 6, 0),

@@ -237,10 +237,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
                 "attention always runs eager and keeps its matrices; its main-memory traffic is not counted"
             )
         if self.window is not None and self.window < place.grid.total:
-            yield (
-                f"the window of {self.window:,} tokens masks the dense product of a pass over many tokens; a decode "
-                "step reads the window alone, and {kind: sliding} gathers windows in all passes"
-            )
+            yield f"the window of {self.window:,} tokens masks the dense product; {{kind: sliding}} gathers windows"
 
 
 def outside(t: Functions, key: Tensor, first: Tensor, last: Tensor) -> Tensor:
