@@ -9,7 +9,7 @@ from training_memory import GIB, MAIN_GRADIENTS, printed, states
 
 import xfcost
 
-# Rows of one layer of an 8B model -> the preset, and its settings: FlashAttention has windows and saves no mask for them.
+# Rows of one layer of an 8B model -> the preset, and settings: FlashAttention has windows, and saves no mask for them.
 _LLAMA_8B = {"stas-copies-mistral-7b": ("mistral-7b", ["**.window=null"])}
 _TOKENS = 32768
 _WIDTH = 4096
