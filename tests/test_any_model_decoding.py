@@ -51,7 +51,6 @@ MODELS = {
     "Qwen3ForCausalLM": ("qwen3", TEXT),
     "Qwen3MoeForCausalLM": ("qwen3_moe", TEXT | EXPERTS),
     "Gemma3ForCausalLM": ("gemma3_text", TEXT | {"sliding_window": 4, "sliding_window_pattern": 3}),
-    "MistralForCausalLM": ("mistral", TEXT | {"sliding_window": 4}),  # a spec would cache all tokens
     "Llama4ForCausalLM": ("llama4_text", TEXT | {"intermediate_size_mlp": 24, "num_local_experts": 4}),
     "Glm4MoeForCausalLM": (
         "glm4_moe", TEXT | EXPERTS | {"n_routed_experts": 8, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
@@ -289,6 +288,35 @@ def test_a_step_is_that_of_the_imported_spec(name, tmp_path):
     found = map(figures, both_accounts(name, tmp_path, "decode"))
     spec, model = ({key: value for key, value in one.items() if key not in IMPORTED[name]} for one in found)
     assert spec == model
+
+
+@pytest.mark.parametrize("tokens", [3, 4, 5, 12])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model_type": "mistral", "architectures": ["MistralForCausalLM"]},
+        {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 4},
+        {
+            "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True,
+            "max_window_layers": 1,
+        },
+    ],
+    ids=lambda values: values["model_type"],
+)  # fmt: skip
+def test_a_step_of_a_spec_reads_the_window_of_the_class(values, tokens, tmp_path):
+    """The class drops the oldest token before it adds the step's; the spec's ring keeps it until the next step."""
+    plain = {name: value for name, value in TEXT.items() if name != "head_dim" or values["model_type"] != "qwen2"}
+    fields = plain | values | {"sliding_window": 4}
+    found = step(str(write(tmp_path, fields)), N=tokens)
+    ids = torch.randint(3, 29, (B, tokens - 1), generator=torch.Generator().manual_seed(0))
+    macs, cache = stepped(real(values["architectures"][0], fields), {"input_ids": ids})
+    layers = fields["num_hidden_layers"] - values.get("max_window_layers", 0)
+    of_token = 2 * fields["num_key_value_heads"] * fields["hidden_size"] // fields["num_attention_heads"] * 4
+    assert found.module is None
+    assert found.total("macs") == macs
+    assert found.cache.bytes == found.step.cache_bytes == cache + (B * layers * of_token if tokens >= 4 else 0)
+    others = fields["num_hidden_layers"] - layers
+    assert found.cache.bytes_per_token == (others if tokens >= 4 else others + layers) * of_token
 
 
 @pytest.mark.rest

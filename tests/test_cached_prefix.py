@@ -24,6 +24,7 @@ ATTENTIONS = {
     "grouped heads, biased": Full(heads=4, kv_heads=2, causal=True, position="alibi"),
     "latent": Mla(heads=4, kv_rank=8, rope_dim=2, causal=True),
     "windows": Sliding(heads=4, window=6, causal=True),
+    "masked windows": Full(heads=4, kv_heads=2, window=6, causal=True),
     "spread windows": Sliding(heads=4, window=6, causal=True, dilation=3),
 }
 
@@ -67,6 +68,19 @@ def test_attention_computes_new_queries_by_all_keys(mixer, tokens, cached):
         assert eager[name].params == whole[name].params
 
 
+@pytest.mark.parametrize(("tokens", "cached"), [(24, 1), (24, 5), (24, 11), (40, 37)])
+def test_masked_windows_compute_new_queries_by_the_keys_that_they_read(tokens, cached):
+    """Of the cached tokens at most 5, which the first new one reads."""
+    read = {key for query in range(cached, tokens) for key in range(max(0, query - 5), query + 1)}
+    rows, fused = (rows_of(ATTENTIONS["masked windows"], tokens, cached, fused=one) for one in (False, True))
+    queries, whole = tokens - cached, rows_of(ATTENTIONS["masked windows"], tokens)
+    assert rows["scores"].macs == rows["weighted_sum"].macs == queries * len(read) * 16
+    assert rows["scores"].core.keys == fused["attention"].core.keys == len(read)
+    assert fused["attention"].macs == 2 * queries * len(read) * 16
+    assert rows["cache"].moved == queries * 2 * 2 * 4
+    assert rows["qkv"].macs * tokens == whole["qkv"].macs * queries
+
+
 def test_latents_of_the_prefix_are_projected_again():
     """The cache has latents: keys and values of all N tokens come out of them; other maps run on new tokens."""
     rows, whole, prefix = (rows_of(ATTENTIONS["latent"], *sizes) for sizes in ((24, 10), (24,), (10,)))
@@ -86,11 +100,16 @@ def test_states_run_over_new_tokens_alone(mixer):
     assert {row.reads_tokens for row in behind.values() if row.mixing == "global"} == {40}
 
 
-@pytest.mark.parametrize("spec", ["gpt2", "llama3-8b", "bloom-560m", "mixtral-8x7b", "rwkv4-169m"])
-def test_one_new_token_is_a_decode_step(spec):
+@pytest.mark.parametrize(
+    ("spec", "tokens"),
+    [("gpt2", 513), ("llama3-8b", 513), ("bloom-560m", 513), ("mixtral-8x7b", 513), ("rwkv4-169m", 513)]
+    + [("mistral-7b", tokens) for tokens in (4000, 4096, 4097, 5000)],
+)
+def test_one_new_token_is_a_decode_step(spec, tokens):
     """Of all rows together: products, and what is cached and read at least."""
-    how = {"N": 513, "on": "h100-sxmx8", "attention": "fused"}
-    last, step = analyze(spec, mode="prefill", cached_prefix=512, **how), analyze(spec, mode="decode", **how)
+    how = {"N": tokens, "on": "h100-sxmx8", "attention": "fused"}
+    last = analyze(spec, mode="prefill", cached_prefix=tokens - 1, **how)
+    step = analyze(spec, mode="decode", **how)
     assert last.total("macs") == step.total("macs")
     assert last.on.time.flops == step.on.time.flops
     assert last.on.time.bytes == step.on.time.bytes

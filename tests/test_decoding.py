@@ -189,6 +189,7 @@ def test_a_step_has_all_parameters_and_keeps_what_it_says(case):
 TINY = {
     "gpt2": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8", "input.vocabulary=11"],
     "llama3-8b": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.hidden=12"],
+    "mistral-7b": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.window=4"],
     "mistral-7b-sliding": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.window=4"],
     "bloom-560m": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8"],
     "deepseek-v2": [
@@ -286,6 +287,27 @@ def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys():
     block = 4 * 512**2 + 2 * 512**2 + 2 * 512 * 2048 + 3 * 512 + 8 * 10
     ledger = analyze("t5-small", mode="decode", N=(20, 10), trace=False, **PLAIN)
     assert ledger.step.weight_bytes == 4 * (6 * block + 512 + 32128 * 512 + 512)
+
+
+@pytest.mark.parametrize(("tokens", "kept", "grows"), [(4095, 4095, 1), (4096, 4096, 0), (16_384, 4096, 0)])
+def test_the_cache_of_a_masked_window_is_a_ring(tokens, kept, grows):
+    """Mistral 7B: 32 layers · 2 (K, V) · 8 heads of 128 · 2 bytes for each of the last 4,096 tokens, 512 MiB."""
+    ledger = analyze("mistral-7b", N=tokens, dtype="bfloat16", mode="decode", trace=False)
+    of_token = 32 * 2 * 8 * 128 * 2
+    assert ledger.cache.bytes == ledger.step.cache_bytes == kept * of_token
+    assert ledger.cache.bytes_per_token == grows * of_token
+    assert {(row.reads, row.reads_tokens) for row in ledger.rows if row.mixing != "per-token"} == {("w", kept)}
+    assert ledger.total("macs", lambda row: row.mixes) == 32 * 2 * kept * 32 * 128
+
+
+@pytest.mark.parametrize("tokens", [4096, 4097, 16_384])
+def test_the_pairs_of_a_masked_window_one_query_at_a_time(tokens):
+    ledger = analyze("mistral-7b", N=tokens, trace=False)
+    kept = sum(min(query + 1, 4096) for query in range(tokens))
+    scores = ledger.scores()
+    assert (scores.computed, scores.kept, scores.causal) == (1024 * tokens**2, 1024 * kept, tokens == 4096)
+    assert ledger.total("macs", lambda row: row.mixing == "local") == 32 * 2 * tokens**2 * 4096
+    assert ledger.total("macs", lambda row: row.mixing == "global") == 0
 
 
 @pytest.mark.parametrize("tokens", range(1, 15))

@@ -463,8 +463,8 @@ def test_weights_of_experts_are_normalized_and_scaled_as_the_config_says(kind, f
     assert (config.norm_topk_prob, config.routed_scaling_factor) == (moe.normalize, moe.scale or 1.0)
 
 
-@pytest.mark.parametrize(("window", "noted"), [(15, True), (16, False), (17, False)])
-def test_a_window_is_noted_where_it_is_shorter_than_the_context(window, noted, tmp_path):
+@pytest.mark.parametrize(("window", "written"), [(15, 15), (16, None), (17, None), (None, None)])
+def test_a_window_is_written_where_it_is_shorter_than_the_context(window, written, tmp_path):
     values = {"model_type": "mistral", "architectures": ["MistralForCausalLM"]} | TINY["mistral"]  # 16 positions
-    spec, _ = placed(write(tmp_path, values | {"sliding_window": window}))
-    assert ("notes" in spec.data) == noted
+    _, architecture = placed(write(tmp_path, values | {"sliding_window": window}))
+    assert {getattr(one.part.component, "window", None) for one in architecture.parts()} == {None, written}

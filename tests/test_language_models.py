@@ -13,7 +13,7 @@ from specs import counted
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.importing import import_config
-from xfcost.mechanisms.full import Mla
+from xfcost.mechanisms.full import Full, Mla
 from xfcost.program.residual import component_rows
 from xfcost.spec.checkpoints import positions_of_config
 
@@ -108,19 +108,69 @@ def test_llama_with_their_weights(kv_heads, base, tied, attention, tmp_path):
 
 
 @pytest.mark.parametrize("length", [3, 4, 11, 16])
-def test_mistral_with_their_weights(length, tmp_path):
-    """Gathered windows give what a masked dense product gives; the dense product alone has its MACs."""
+def test_mistral_with_gathered_windows_and_their_weights(length, tmp_path):
+    """Gathered windows give what a masked dense product gives, and have other MACs."""
     model = language_models_theirs("Mistral", num_key_value_heads=2, sliding_window=4)
     gathered, dense = with_windows(model, tmp_path, length), hf.imported(model, tmp_path, tokens=(length,))
     compare_llama(model, gathered, dense=False)
-    if length <= 4:
-        compare_llama(model, dense)
-    else:
+    if length > 4:
         # blocks of 2 queries by 6 keys: below the dense product from 6 keys on, padding counted
         pairs = {11: (12 * 6, 11 * 11), 16: (16 * 6, 16 * 16)}[length]
         ledgers = [count(architecture) for architecture, _ in (gathered, dense)]
         products = [sum(row.times_over("macs") for row in one.rows if row.mixes) for one in ledgers]
         assert products == [2 * LAYERS * 2 * LLAMA_DIM * pair for pair in pairs]
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("length", [3, 4, 5, 11])
+def test_mistral_with_a_masked_window_and_their_weights(length, attention, tmp_path):
+    model = language_models_theirs("Mistral", num_key_value_heads=2, sliding_window=4)
+    compare_llama(model, hf.imported(model, tmp_path, tokens=(length,), attention=attention))
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("layers", "windows"),
+    [
+        ({"max_window_layers": 0}, [4, 4]),
+        ({"max_window_layers": 1}, [None, 4]),
+        ({"max_window_layers": 2}, [None, None]),
+        ({"layer_types": ["sliding_attention", "full_attention"]}, [4, None]),
+    ],
+    ids=str,
+)
+def test_layers_of_qwen2_have_their_windows(layers, windows, attention, tmp_path):
+    model = language_models_theirs("Qwen2", num_key_value_heads=2, use_sliding_window=True, sliding_window=4, **layers)
+    ours = hf.imported(model, tmp_path, tokens=(11,), attention=attention)
+    full = [one for one in ours[0].parts() if isinstance(one.part.component, Full)]
+    assert [one.part.component.window for one in full for _ in range(one.times)] == windows
+    compare_llama(model, ours)
+
+
+def read_by_the_last(run, embedding):
+    """The tokens of the first sample on whose vectors its last token's outputs depend, by autograd."""
+    vectors = []
+
+    def followed(*called):
+        vectors.append(called[-1].detach().requires_grad_())
+        return vectors[-1]
+
+    hook = embedding.register_forward_hook(followed)
+    run()[0, -1].square().sum().backward()
+    hook.remove()
+    return vectors[0].grad[0].abs().sum(-1).nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_the_last_token_reads_the_window_of_each_layer(attention, tmp_path):
+    """Two layers with windows of 4: 2·3 tokens before the last of 11."""
+    model = hf.scrambled(language_models_theirs("Mistral", num_key_value_heads=2, sliding_window=4).double())
+    _, live = hf.imported(model, tmp_path, tokens=(11,), attention=attention)
+    for run, embedding in (
+        (lambda: hf.logits_uncached(model, *live.inputs), model.model.embed_tokens),
+        (lambda: live.model(*live.inputs), live.model.streams[0].embed[0].lookup),
+    ):
+        assert read_by_the_last(run, embedding) == [*range(4, 11)]
 
 
 # T5 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────

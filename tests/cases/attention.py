@@ -76,6 +76,9 @@ POSITIONED = (
     Full(heads=2, value_dim=4, causal=True, position="alibi"),
     Full(heads=2, bias=Buckets(count=8, distance=20), scaled=False),
     Full(heads=4, kv_heads=2, head_dim=3, causal=True, bias=Buckets(count=6, distance=9)),
+    Full(heads=2, causal=True, window=2),
+    Full(heads=6, kv_heads=2, head_dim=2, causal=True, window=4, position="rope", projection_bias=False),
+    Full(heads=3, head_dim=4, value_dim=2, causal=True, window=7),
 )
 
 
@@ -85,6 +88,7 @@ FULL = MechanismCase(
         | {
             "h_kv": component.kv_heads or component.heads,
             "k": component.bias.count if component.bias else 0,
+            "w": component.window or 0,
             "β_o": int(component.projection_bias if component.output_bias is None else component.output_bias),
         }
     ),
@@ -95,10 +99,12 @@ FULL = MechanismCase(
         "position": "add_bias rotary",
         "bias": "bias",
         "talking_heads": "l w",
+        "window": "nothing (pairs, kinds, and the rows of a decode step)",
     },
     cached=(
         (Full(heads=3, causal=True), 2 * 6, 0),
         (Full(heads=6, kv_heads=2, value_dim=3, causal=True), 2 * (1 + 3), 0),
+        (Full(heads=6, kv_heads=2, causal=True, window=4), 0, 4 * 2 * (1 + 1)),
     ),
     examples=(*PLAIN, *TALKING, *POSITIONED),
     components=any_of(

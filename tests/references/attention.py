@@ -101,6 +101,8 @@ def full(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     if not options.scaled:
         q = q * math.sqrt(q.shape[-1] // options.heads)
     reads = up_to_itself if options.causal else everything
+    if options.window:
+        reads = lambda n, m: 0 <= n - m < options.window  # noqa: E731 - as the others are named
     if options.talking_heads:
         y = talking(options.heads, weights, (q, k, v))
     else:

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -293,17 +292,13 @@ def _hub_target(model: HubName, fetch: bool | None, progress: Progress | None) -
 def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress | None) -> Loaded | None:
     """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at.
 
-    `given` are the options of the command: a spec may have no cache of so many tokens.
+    `given` are the options of the command.
     """
     from xfcost.importing import loaded_config
     from xfcost.importing.configs import config_values, weights_at
 
     try:
-        cached = 0.0
-        if given.get("mode") in WITH_CACHE:
-            new_tokens = read_option("new_tokens", given.get("new_tokens")) or 0
-            cached = max(read_option("N", given.get("N")) or (inf,)) + new_tokens
-        loaded = loaded_config(Path(target.place), settings_texts(given.get("settings")), cached)
+        loaded = loaded_config(Path(target.place), settings_texts(given.get("settings")))
         if target.checkpoint is not None:
             weights = weights_at(target, config_values(target.place) or {})
             loaded = msgspec.structs.replace(loaded, weights=weights)

@@ -66,13 +66,13 @@ def rounded(value: Number, factor: float) -> Number:
     return scaled(value, whole, (numerator, denominator)) if isinstance(value, LetteredInt) else whole
 
 
-def causal_pairs(queries: int, keys: int) -> int:
+def causal_pairs(queries: Number, keys: Number) -> Number:
     """The pairs of a causal mask: query i meets keys 0 to i; and of a causal window, the last `keys` of these."""
-    whole = min(queries, keys)
+    whole = lesser(queries, keys)
     return whole * (whole + 1) // 2 + (queries - whole) * keys
 
 
-def chunked_pairs(tokens: int, chunk: int) -> int:
+def chunked_pairs(tokens: Number, chunk: Number) -> Number:
     """The pairs of a causal mask within chunks of so many tokens, the last of which may be shorter."""
     whole, rest = divmod(tokens, chunk)
     return whole * causal_pairs(chunk, chunk) + causal_pairs(rest, rest)

@@ -87,8 +87,6 @@ class ImportedSpec(NamedTuple):
     architecture: str
     remarks: tuple[str, ...]
     """Sentences: assumptions, and fields that change no count."""
-    window: int | None
-    """The tokens that its cache keeps in transformers, where that of the spec keeps all."""
     weights: WeightFormat | str | None
     """The format of its checkpoint's weights, or what is not known of that."""
     positions: int | None
@@ -130,7 +128,7 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     text = spec_text(data, (source, *remarks))
     place(_loaded(text, file.name), Run())  # checks every component in its place
     of_checkpoint = published_weights(file.values, file.name), positions_of_config(file.values)
-    return ImportedSpec(text, data, model_type, chosen, remarks, draft.window, *of_checkpoint)
+    return ImportedSpec(text, data, model_type, chosen, remarks, *of_checkpoint)
 
 
 def _model_type(file: ConfigFile) -> str:
@@ -219,16 +217,14 @@ def _loaded(text: str, name: str, settings: Sequence[str] = ()) -> Loaded:
     return checked(data, source, name, settings)
 
 
-def loaded_config(path: Path, settings: Sequence[str] = (), cached: float = 0) -> Loaded:
-    """The spec of the config at `path`, loaded, with the `--set` options, for a cache of so many tokens.
+def loaded_config(path: Path, settings: Sequence[str] = ()) -> Loaded:
+    """The spec of the config at `path`, loaded, with the `--set` options.
 
     Raises:
-        SpecError: the file is no config, or a spec cannot express it or its cache.
+        SpecError: the file is no config, or a spec cannot express it.
         UsageError: a setting matches nothing.
     """
     spec, name = import_config(path), printable(config_label(str(path)), most=200)
-    if spec.window is not None and cached >= spec.window and not settings:
-        raise SpecError(f"{name}: its cache keeps a window of {spec.window} tokens, and that of a spec keeps all")
     loaded = _loaded(spec.text, name, settings)
     return msgspec.structs.replace(loaded, weights=spec.weights, positions=spec.positions)
 

@@ -238,8 +238,6 @@ class Draft(NamedTuple):
     keys: dict[str, Any]
     remarks: list[str]
     """Sentences for the comment at the top: assumptions, fields without a cost, omissions."""
-    window: int | None = None
-    """The tokens that its cache keeps in transformers, where a spec keeps all."""
 
 
 def classes(model: str, tasks: str) -> tuple[str, ...]:

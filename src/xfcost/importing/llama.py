@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
@@ -77,7 +79,7 @@ class GroupedQuery(Decoder, frozen=True, kw_only=True):
         """d_k."""
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
-    def attention(self, theta: dict[str, float], **biases: bool) -> dict[str, Any]:
+    def attention(self, theta: dict[str, float], window: int | None, **biases: bool) -> dict[str, Any]:
         """The mixer of a block."""
         heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
         return (
@@ -85,24 +87,22 @@ class GroupedQuery(Decoder, frozen=True, kw_only=True):
             | ({} if groups == heads else {"kv_heads": groups})
             | ({} if heads * self.head_width == self.hidden_size else {"head_dim": self.head_width})
             | {"causal": True, "position": "rope"}
+            | ({} if window is None else {"window": window})
             | theta
             | biases
         )
 
     def drafted(
-        self, architecture: str, feed_forward: dict[str, Any], window: int | None = None, **biases: bool
+        self, architecture: str, feed_forward: dict[str, Any], windows: Sequence[int | None] = (), /, **biases: bool
     ) -> Draft:  # fmt: skip
-        """Equal blocks of attention and `feed_forward`, with a note if the window is shorter than the context."""
+        """Blocks of attention and `feed_forward`; layers have those `windows` that are shorter than the context."""
         theta, remarks = self.rope()
-        block = [self.attention(theta, **biases), feed_forward]
-        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
-        if window is None or window >= self.max_position_embeddings:
-            return draft
-        note = (
-            f"counts the dense matmul of transformers' eager code, where a mask applies the sliding window of {window} "
-            f"at N > {window}; kind sliding with window {window} instead of full counts gathered windows"
-        )
-        return draft._replace(keys={"notes": note, **draft.keys}, window=window)
+        length, windows = self.max_position_embeddings, windows or (None,) * self.num_hidden_layers
+        runs = groupby(None if window is None or window >= length else window for window in windows)
+        repeats: list[tuple[int, list[Any]]] = [
+            (sum(1 for _ in layers), [self.attention(theta, window, **biases), feed_forward]) for window, layers in runs
+        ]
+        return self.decoder(architecture, repeats, remarks)
 
 
 TASKS: Final = "CausalLM Model SequenceClassification TokenClassification QuestionAnswering"
@@ -139,7 +139,12 @@ class Mistral(GroupedQuery, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        return self.drafted(architecture, feed_forward, self.sliding_window, projection_bias=False)
+        windows = (self.sliding_window,) * self.num_hidden_layers
+        return self.drafted(architecture, feed_forward, windows, projection_bias=False)
+
+
+# Of layers, without and with a window.
+_TYPES: Final = ("full_attention", "sliding_attention")
 
 
 class Qwen2(GroupedQuery, frozen=True, kw_only=True):
@@ -160,19 +165,20 @@ class Qwen2(GroupedQuery, frozen=True, kw_only=True):
 
     def check(self) -> None:
         super().check()
-        known = ("full_attention", "sliding_attention")
         if self.layer_types and len(self.layer_types) != self.num_hidden_layers:
             raise ComponentError(
                 "layer_types", f"expected {self.num_hidden_layers} words, one per layer, got {len(self.layer_types)}"
             )
         for word in self.layer_types or []:
-            if word not in known:
-                raise ComponentError("layer_types", f"expected {' or '.join(known)}, got {word!r}")
+            if word not in _TYPES:
+                raise ComponentError("layer_types", f"expected {' or '.join(_TYPES)}, got {word!r}")
 
     def draft(self, architecture: str) -> Draft:
         feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        window = self.sliding_window if self.use_sliding_window else None
-        return self.drafted(architecture, feed_forward, window, output_bias=False)
+        window, first = self.sliding_window if self.use_sliding_window else None, self.max_window_layers
+        types = self.layer_types or [_TYPES[layer >= first] for layer in range(self.num_hidden_layers)]
+        windows = [window if one == _TYPES[1] else None for one in types]
+        return self.drafted(architecture, feed_forward, windows, output_bias=False)
 
 
 # Layers before the first one with experts.
@@ -208,7 +214,8 @@ class Mixtral(GroupedQuery, frozen=True, kw_only=True):
             "router": "softmax",
             "expert": gated("hidden_act", self.hidden_act, self.intermediate_size),
         }
-        return self.drafted(architecture, moe, self.sliding_window, projection_bias=False)
+        windows = (self.sliding_window,) * self.num_hidden_layers
+        return self.drafted(architecture, moe, windows, projection_bias=False)
 
 
 class Deepseek(Decoder, frozen=True, kw_only=True):

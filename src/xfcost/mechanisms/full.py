@@ -11,9 +11,11 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
+from xfcost.formulas.arithmetic import causal_pairs, lesser
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
+    Length,
     Letter,
     MultiHead,
     Number,
@@ -25,10 +27,18 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.mixers import CausalMixer, GroupedQueryMixer, NonCausalMixer
 from xfcost.ledger.parallelism import HeadSharing
-from xfcost.program.attention import GLOBAL, attend, attend_to, grouped_heads, join_heads, split_heads
-from xfcost.program.functions import beside
-from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads, Worked
-from xfcost.program.operations import Operations
+from xfcost.program.attention import (
+    GLOBAL,
+    attend,
+    attend_to,
+    compared_mask,
+    grouped_heads,
+    join_heads,
+    split_heads,
+)
+from xfcost.program.functions import beside, positions
+from xfcost.program.leaves import Absorbed, BucketBias, KeyValueCache, LatentCache, Rotary, TalkingHeads, Weight, Worked
+from xfcost.program.operations import Functions, Operations
 from xfcost.program.symbolic import Tensor
 
 # T5's relative position bias: one learned bias per bucket of distances and head ──────────────────────────────────────
@@ -68,6 +78,10 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
     Causal attention computes the same dense matmul and masks it; `pairs` is the number of unmasked scores, N(N+1)/2.
 
+    With a `window` of w a token reads itself and the w - 1 before it (Jiang et al. 2023, §2): w·N - w(w-1)/2 pairs
+    where w < N. The dense product is computed all the same and masked, as by the public eager and fused code; {kind:
+    sliding} gathers the windows. A decode step reads a cache of the last w tokens.
+
     ALiBi adds -m·(i-j) to the score of query i and key j, m = 2^(-8/h), 2^(-16/h), … by head (Press et al. 2022, §3).
     Softmax is invariant to a row's constant, so m·j is added: h·N constants, no parameters, as in the public code.
 
@@ -88,6 +102,8 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     """Whether scores are multiplied by 1/√d_k; T5's are not."""
     bias: Buckets | None = None
     """Learned relative position bias that is added to the scores; none by default."""
+    window: Annotated[Length | None, Letter("w")] = None
+    """Tokens w that a token reads, itself and those before it: a mask of causal attention; all of them by default."""
     output_projection: bool = True
     """Whether there is an output projection W_O; Set Transformer's public code has none."""
     output_bias: bool | None = None
@@ -112,6 +128,19 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         if self.output_bias is not None and not self.output_projection:
             raise ComponentError("output_bias", "output_projection: false has no bias; leave it out")
         self._check_bias()
+        self._check_window()
+
+    def _check_window(self) -> None:
+        if self.window is not None and not self.causal:
+            raise ComponentError(
+                "window",
+                "its tokens are the last ones up to each token; write causal: true, or use {kind: sliding} for windows "
+                "on both sides",
+            )
+        if self.window is not None and self.biased:
+            bias = "alibi" if self.bias is None else "`bias`"
+            reason = f"a decode step caches the window as a ring, and {bias} needs its order"
+            raise ComponentError("window", f"{reason}; leave one of the two out")
 
     def _check_bias(self) -> None:
         if self.position == "alibi" and not self.causal:
@@ -123,7 +152,16 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
     def label(self) -> str:
         name = (self.heads_label() or "self-") + "attention"
+        if self.window is not None:
+            return f"Masked sliding-window {name}"
         return f"Causal {name}" if self.causal else name.capitalize()
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        read = super().reads(grid, token)
+        return read if self.window is None else read[-self.window :]
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return super().pairs(grid) if self.window is None else causal_pairs(grid.total, self.window)
 
     def value_inner(self, width: Number) -> Number:
         return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
@@ -137,18 +175,42 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         return self.bias is not None or self.position == "alibi"
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
-        n = t.cached + place.grid.total
+        n, keys = t.cached + place.grid.total, self._keys(t, place.grid)
         q, k, v = grouped_heads(t, x, self, n)
         bias = self._bias(t, n, x)
-        k, v = t.cache("cache", KeyValueCache(n), k, v)
+        k, v = t.cache("cache", KeyValueCache(keys, grows=keys != self.window), k, v)
         y = attend(
             t, q, k, v, fused=place.fused and not self.talking_heads, bias=bias, scaled=self.scaled, shared=self.shared,
-            causal=bool(self.causal) and not t.decodes,
-            pairs=n if t.decodes else self.pairs_behind(t.cached, place.grid),
+            causal=bool(self.causal) and not t.decodes, mask=self._window_mask(t, place.grid.total, keys),
+            pairs=keys if t.decodes else self.pairs_behind(t.cached, place.grid), mixing=self._mixing(keys),
             inside=self._talking(t) if self.talking_heads else None,
         )  # fmt: skip
         y, biased = join_heads(y), self.projection_bias if self.output_bias is None else self.output_bias
         return t.linear("out", y, place.dim, bias=biased) if self.output_projection else y
+
+    def _keys(self, t: Operations, grid: Grid) -> Number:
+        """The keys of all queries together. Of a cached prefix there are those that the first new token reads."""
+        n = t.cached + grid.total
+        if self.window is None or not (t.decodes or t.cached):
+            return n
+        return lesser(n, self.window if t.decodes else self.window - 1 + grid.total)
+
+    def _mixing(self, keys: Number) -> Mapping[str, Any]:
+        if self.window is None:
+            return GLOBAL
+        return {"mixing": "local", "reads": "w", "reads_tokens": lesser(self.window, keys)}
+
+    def _window_mask(self, t: Operations, queries: Number, keys: Number) -> Callable[..., Tensor] | None:
+        """-∞ outside the window of each of the last `queries` tokens; None where each reads all `keys` up to itself."""
+        if self.window is None or keys <= self.window:
+            return None
+        last, first = keys - queries, keys - queries - self.window + 1
+        of_query = [
+            Weight((queries, 1), Worked(positions, {"first": at}, "int64"), name, learns=False)
+            for at, name in ((first, "first_N1"), (last, "last_N1"))
+        ]
+        key = Weight((keys,), Worked(positions, type="int64"), "key_M", learns=False)
+        return compared_mask(t, outside, (key, *of_query))
 
     def _bias(self, t: Operations, n: Number, like: Tensor) -> Tensor | None:
         """The position bias of the scores, the same for all samples: (H, N, M); N is 1 in a decode step."""
@@ -174,6 +236,13 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
                 "talking heads mix the heads' scores before and after the softmax, which no fused kernel does: this "
                 "attention always runs eager and keeps its matrices; its main-memory traffic is not counted"
             )
+        if self.window is not None and self.window < place.grid.total:
+            yield f"the window of {self.window:,} tokens masks the dense product; {{kind: sliding}} gathers windows"
+
+
+def outside(t: Functions, key: Tensor, first: Tensor, last: Tensor) -> Tensor:
+    """Is a key before the first or after the last one that the query reads? (M,), (N, 1), (N, 1) -> (N, M)."""
+    return (key < first).logical_or(key > last)
 
 
 def alibi(head: Any, _: Any, key: Any, *, heads: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
+from xfcost.formulas.arithmetic import causal_pairs, ceil_div, lesser, round_up
 from xfcost.formulas.banded_attention import band_pairs
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, PaddingNote, Place
 from xfcost.formulas.letters import grid_in_letters
@@ -298,10 +298,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         ) * self._band_of_class(class_tokens)
 
     def _band_of_class(self, n: Number) -> Number:
-        if self.causal:
-            window_tokens = lesser(self.window, n)
-            return n * window_tokens - window_tokens * (window_tokens - 1) // 2
-        return band_pairs(n, self.half)
+        return causal_pairs(n, self.window) if self.causal else band_pairs(n, self.half)
 
     def observed(self, place: Place) -> Observed:
         # the score of a single global key is followed as a number of its query

@@ -59,9 +59,9 @@ def later_masked(t: Functions, x: Tensor, *, past: Number = 0) -> Tensor:
 # Numbers by a formula (`Worked`) ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def positions(token: Any, *_: Any) -> Any:
-    """0, 1, … along the first axis."""
-    return token
+def positions(token: Any, *_: Any, first: int = 0) -> Any:
+    """`first`, `first` + 1, … along the first axis."""
+    return first + token
 
 
 # Products of matrices ────────────────────────────────────────────────────────────────────────────────────────────────
