@@ -135,7 +135,7 @@ def classifier(self: Any, x: Tensor) -> Tensor:
 
 def pooled_heads(self: Any, x: Tensor) -> Tensor:
     """Softmax over groups of logits, which are no tokens."""
-    return self.map(x.mean(1)).view(-1, self.groups, 4).softmax(-1)
+    return self.map(self.first(x).mean(1)).view(-1, self.groups, 4).softmax(-1)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,12 @@ def pooled_heads(self: Any, x: Tensor) -> Tensor:
     [
         (Module(classifier, map=nn.Linear(FLAT, 16), head=nn.Linear(16, 16)), SEQUENCE),
         (Module(classifier, map=nn.Linear(768, FLAT), head=nn.Linear(FLAT, 256)), IMAGE),
-        (Module(pooled_heads, map=nn.Linear(8, 16), groups=4), SEQUENCE),
+        (Module(pooled_heads, first=nn.Linear(8, 8), map=nn.Linear(8, 16), groups=4), SEQUENCE),
         # at one of the small sizes there are as many tokens
-        *((Module(pooled_heads, map=nn.Linear(8, 4 * n), groups=n), torch.randn(2, 120, 8)) for n in (24, 36)),
+        *(
+            (Module(pooled_heads, first=nn.Linear(8, 8), map=nn.Linear(8, 4 * n), groups=n), torch.randn(2, 120, 8))
+            for n in (24, 36)
+        ),
         (Module(lambda self, x: self.head(self.whole(x).flatten(1)), whole=nn.Conv2d(3, 20, 16), head=nn.Linear(20, 9)),
          IMAGE),
     ],
@@ -161,7 +164,7 @@ def test_a_note_names_the_products_that_merge_all_tokens_and_no_means() -> None:
         a=nn.Linear(FLAT, 9),
         b=nn.Linear(FLAT, 9),
     )
-    mean = Module(pooled_heads, map=nn.Linear(8, 16), groups=4)
+    mean = Module(pooled_heads, first=nn.Linear(8, 8), map=nn.Linear(8, 16), groups=4)
     notes = [[one for one in analyzed(module, SEQUENCE).metadata.notes if "merged" in one] for module in (two, mean)]
     assert [len(one) for one in notes] == [1, 0]
     assert " a and 1 more:" in notes[0][0]

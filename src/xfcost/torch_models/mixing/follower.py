@@ -388,7 +388,7 @@ class Follower(DispatchMode):
         return outcome._replace(finding=finding._replace(latents=self.places.all_latent(home(outcome.owners[0]))))
 
     def _divided(self, call: Call, given: Sequence[Tensor], outcome: Outcome) -> Outcome:
-        """`outcome`, with tokens in place of merged places that `call` divides."""
+        """`outcome`, with tokens instead of merged places that `call` divides."""
         finding = outcome.finding
         if is_movement(call) or (finding is not None and finding.merges):
             for value in given:
@@ -408,7 +408,7 @@ class Follower(DispatchMode):
             self._layouts.setdefault(places, set()).add(layout)
 
     def _as_tokens(self, owners: Tensor, call: Call, given: Sequence[Tensor]) -> Tensor:
-        """`owners`, with tokens in place of merged places that nothing has read together with others.
+        """`owners`, with tokens instead of merged places that nothing has read together with others.
 
         They lie along the axes along which those lay that were merged, or along those of a map that is convolved.
         Copies of a place stay that place: of groups they are a coarser map, of all tokens a summary of them.
