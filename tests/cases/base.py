@@ -135,7 +135,8 @@ class Rows(NamedTuple):
     dim: int | None = None
     """Their width, where that of the case is also the length of another axis: a chunk's, say."""
     own_parts: frozenset[str] = frozenset()
-    """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
+    """Rows that put several parts of a token together, each its own: what every list that it is in gave it; or that
+    merge disjoint groups, which become new tokens."""
 
 
 # Sequences in chunks of `chunk` tokens, at a width that is the length of no chunk.

@@ -141,9 +141,9 @@ BASIC = MechanismCase(
 
 
 VGG = MechanismCase(
-    rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12)))),
+    rows=Rows(grids=lambda component: (Grid((6, 6)), Grid((6, 12))), own_parts=frozenset(("pool",))),
     letters=lambda component, place: (
-        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides), "W": 3, "l": 2}
+        {"r": len(place.grid.sides), "N'": prod(side // 2 for side in place.grid.sides), "W": 3}
     ),
     flags={"convs": "all but act1 conv1 norm1 pool", "norm": "norm1 norm2 norm3"},
     examples=(Vgg(), Vgg(convs=1), Vgg(convs=3, norm="batch_norm")),

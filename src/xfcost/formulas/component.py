@@ -29,6 +29,19 @@ if TYPE_CHECKING:
     from xfcost.program.symbolic import Shape, Tensor
 
 
+# Notes ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def merging_note(rows: Sequence[str]) -> str:
+    """The note on products over flattened tokens, by the names of their rows."""
+    first, *others = rows
+    more = f" and {len(others)} more" if others else ""
+    return (
+        f"all tokens are merged into one vector, a new token, in {first}{more}: per-token, though it depends on all of "
+        "them"
+    )
+
+
 # Notes that are of a kind which reports must know ────────────────────────────────────────────────────────────────────
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod, sqrt
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from xfcost.formulas.component import (
     Side,
     Width,
     check_no_special_tokens,
+    merging_note,
 )
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.program.convolution import AdaptiveMean, on_grid
@@ -143,6 +144,10 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
 
     def observed(self, place: Place) -> Observed:
         return Observed(whole=self.pooled)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if prod(self.pooled_sides(place)) > 1:
+            yield merging_note(["fc1"])
 
     def forward(self, t: Operations, x: Tensor, place: Place) -> Tensor:
         grid = on_grid(x, place.grid.sides)

@@ -39,7 +39,6 @@ from xfcost.formulas.conv_kernel import (
     tokens_read,
     unread_note,
 )
-from xfcost.formulas.mixers import letter_power
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
@@ -465,7 +464,7 @@ class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
         conv2, conv3  3^r·N·d'² MACs, (3^r·d' + 1)·d' parameters each, and so on to the n-th, where n > 1
         norm…         N·d' elements of a batch norm behind each, 2d' parameters, where there is a norm
         act…          N·d' elements of ReLU behind each
-        pool          N'·2^r·d' comparisons of disjoint windows, l = 2 along a side
+        pool          N'·2^r·d' comparisons of disjoint windows, which become new tokens
 
     A token that leaves reads (2n + 2)×(2n + 2) tokens.
     """
@@ -505,9 +504,7 @@ class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
             y = convolution(t, f"conv{number}", y, width, kernel, sides, title="3×3 convolution")
             y = y if self.norm == "none" else grid_norm(t, f"norm{number}", y)
             y = t.act(f"act{number}", y, "relu", title="Activation")
-        four = self.pool(place.grid)
-        facts: dict[str, Any] = {"reads": letter_power("l", len(four.sides)), "reads_tokens": prod(four.sides)}
-        return in_rows(pool(t, "pool", y, "max", four, grid.sides, mixing="local", content_dependent=True, **facts))
+        return in_rows(pool(t, "pool", y, "max", self.pool(place.grid), grid.sides))
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from unread_note(self.pool(place.grid), place.grid)

@@ -273,10 +273,11 @@ def module_ledger(
     found = found if how.layers is None else how.layers.whole(found)
     if how.strict and (missing := dict(sorted(uncounted(found.works).items()))):
         raise IncompleteError(title, missing)
-    kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
+    said = said_axes(given, given.places(model), how.tokens_of)
+    of_kinds: list[str] = []
     if how.mixing:
         how.say(f"finding how the operations of {title} mix tokens …")
-        kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
+        of_kinds = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
     beside = _Beside("not traced")
     if how.trace is not False:
         beside = _traced_beside(model, given, found, asked=how.trace is True, training=training)
@@ -284,7 +285,7 @@ def module_ledger(
     if taken is not None:
         give_seconds(found.works, taken.measured.row_seconds(), "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
-    ledger = _with_notes(_of_run(found, model, given, title, dtype, beside, training=training), kinds_from)
+    ledger = _with_notes(_of_run(found, model, given, title, dtype, beside, training=training), of_kinds)
     ledger = with_batch(ledger, given, how.samples, of_ids=training or how.mode in CACHED)
     if how.mode in CACHED:
         ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
@@ -361,8 +362,8 @@ def _libraries_of(own_class: type) -> list[str]:
     return ["transformers"] if any(one.__module__.startswith("transformers.") for one in own_class.__mro__) else []
 
 
-def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
-    """The ledger with a note of where kinds were found, and one of the rows without a kind."""
+def _with_notes(ledger: Ledger, of_kinds: Sequence[str]) -> Ledger:
+    """The ledger with the notes `of_kinds`, and one of the rows without a kind."""
     without = [row for row in ledger.rows if row.ran and row.ran.kind_missing]
     if without:
         missing = Counter(row.ran.kind_missing for row in without if row.ran)
@@ -382,7 +383,9 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
         ledger = ledger.with_note(_ALL_PAIRS)
     if ledger.reads_all_experts:
         ledger = ledger.with_note(_ALL_EXPERTS)
-    return ledger if kinds_from is None else ledger.with_note(kinds_from)
+    for note in reversed(of_kinds):
+        ledger = ledger.with_note(note)
+    return ledger
 
 
 # ── fvcore's trace beside: it has other operations than the dispatcher (`linear`, not `addmm`), but the same modules ──

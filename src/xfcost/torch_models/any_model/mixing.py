@@ -12,6 +12,7 @@ from warnings import catch_warnings, simplefilter
 
 from torch import Tensor, nn
 
+from xfcost.formulas.component import merging_note
 from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
@@ -41,14 +42,14 @@ OnCPU = Callable[[], Sequence[Built]]
 
 _WIDER: Final = "a window wider than these counts as global"
 _SEEDS: Final = (1, 2)
-_ALL: Final = "what reads all its tokens counts as global"
+_ALL: Final = "what reads all tokens for each of them counts as global"
 
 
 def find_mixing(  # noqa: PLR0913 - options
     full: RecordedModule, model: nn.Module, name: str, on_cpu: OnCPU, limit: float, said: Axes,
     longer: Given | None = None,
-) -> str | None:  # fmt: skip
-    """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; from which, if any.
+) -> list[str]:  # fmt: skip
+    """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; notes of what was found.
 
     What is not found stays unknown, and `kind_missing` says why.
 
@@ -78,12 +79,10 @@ def find_mixing(  # noqa: PLR0913 - options
         _nothing(full, f"finding them follows more than {limit:,} tensor elements; --mixing-limit raises that")
     except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
         _nothing(full, f"the run with real numbers raised {raised(error)}")
-    return None
+    return []
 
 
-def _found(
-    full: RecordedModule, built: Sequence[Built], budget: Budget, said: Axes, longer: Given | None
-) -> str | None:
+def _found(full: RecordedModule, built: Sequence[Built], budget: Budget, said: Axes, longer: Given | None) -> list[str]:
     built = sorted(built, key=lambda one: sum(tensor.numel() for tensor in reached(one[1])))
     models = [original(model) for model, _ in built]
     for model in models:
@@ -91,12 +90,12 @@ def _found(
     model, given = models[0], built[0][1]
     if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves((given.args, given.kwargs))):
         _nothing(full, "the rows of a nested tensor have lengths of their own")
-        return None
+        return []
     names = given.places(model)
     axes = axes_of(given, model, full.works, longer) | said
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
-        return None
+        return []
     attempts = [Sizes([one for _, one in built], f"{len(built)} builds of it")]
     if len(built) == 1:
         attempts = [small_sizes(model, given, axes, full, budget.spend, budget.operations)]
@@ -112,9 +111,11 @@ def _found(
             continue
         fill(full.works, looks, partial(window_at, model), max(map(len, axes.values())))
         reason = _WIDER if len(inputs) > 1 else _ALL
-        return f"mixing kinds are found from {text}; tokens lie along {axes_text(axes, names)}; {reason}"
+        merging = [work.path or work.name for work in full.works if work.merges_all and work.costs["macs"]]
+        notes = [merging_note(list(dict.fromkeys(merging)))] if merging else []
+        return [f"mixing kinds are found from {text}; tokens lie along {axes_text(axes, names)}; {reason}", *notes]
     _nothing(full, f"the run with real numbers raised {failed}")
-    return None
+    return []
 
 
 def check_parameters(model: nn.Module, name: str, most: int = MOST_BYTES) -> None:

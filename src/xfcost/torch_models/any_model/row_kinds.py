@@ -32,6 +32,8 @@ class Verdict(NamedTuple):
     numbers: Numbers = Numbers()
     content_dependent: bool = False
     missing: str | None = None
+    merges_all: bool = False
+    """Does it merge all tokens into one vector, and is per-token for that?"""
     filled: Verdict | None = None
     """What it is if its declared window, which holds all tokens, is what bounds it."""
 
@@ -82,7 +84,7 @@ def fill(works: Sequence[Work], looks: Sequence[Look], window_at: Callable[[str]
         # does this line have the window among more tokens too?
         verdict = alone if alone is not None and (work.site, alone.numbers) in local else of_sizes
         work.mixing, work.content_dependent = verdict.kind, verdict.content_dependent
-        work.kind_missing = verdict.missing
+        work.kind_missing, work.merges_all = verdict.missing, verdict.merges_all
         work.reads_tokens, work.computed_tokens, work.kept_tokens = verdict.numbers
 
 
@@ -125,7 +127,7 @@ def _verdict(work: Work, look: Look, steps: Sequence[Work], windows: dict[str, t
             return Verdict("unknown", missing=one.reason)
     widest: Mixing = max((one.kind or "per-token" for one in parts), key=_WIDENING.index)
     if widest == "per-token":
-        return Verdict("per-token")
+        return Verdict("per-token", merges_all=any(one.merges_all for one in parts))
     deciding = [one for one in parts if one.kind == widest]
     path = deciding[0].module
     if widest == "global" and path in windows:

@@ -113,6 +113,8 @@ class Work:
     """What the mask keeps of them: the median."""
     kind_missing: str | None = None
     """Why its kind is not known, if somebody looked."""
+    merges_all: bool = False
+    """Does it merge all tokens into one vector, and is per-token for that?"""
     residual: ResidualAdd | None = None
     """What its first call adds, if every call is the add at the end of a residual path."""
     adds_to: Key | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -140,6 +140,17 @@ class Noted(NamedTuple):
     """Where in the source it was called, if that is known."""
 
 
+class Layout(NamedTuple):
+    """The axes along which tokens lay in a tensor of `rank` axes, with their lengths."""
+
+    rank: int
+    axes: tuple[tuple[int, int], ...]
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Has `tensor` as many axes, and these with the same lengths?"""
+        return tensor.dim() == self.rank and all(tensor.shape[axis] == length for axis, length in self.axes)
+
+
 # What an operation takes of a budget, whatever its size.
 _EACH: Final = 10_000
 
@@ -205,6 +216,12 @@ class Follower(DispatchMode):
         self._products: Any = WeakTensorKeyDictionary()
         self._lost: Any = WeakTensorKeyDictionary()
         self._tokens_of: dict[frozenset[int], int] = {}
+        self._layouts: dict[frozenset[int], set[Layout]] = {}
+        """Of places that lay in one tensor, along which axes."""
+        self._merging: set[int] = set()
+        """Operations that merged disjoint groups."""
+        self._mixed: set[int] = set()
+        """Places that were read by what mixes."""
         self._made: History = {}
         self._ordered: TensorWeakRef | None = None
         self._given: Any = WeakTensorKeyDictionary()
@@ -229,6 +246,7 @@ class Follower(DispatchMode):
             numbers.append(torch.arange(first, first + count).reshape(shape))
         places = torch.cat(numbers) if 0 not in axes else numbers[0]
         self._owners[tensor] = vectors(places.expand(tensor.shape))
+        self._note_layout(self._owners[tensor])
         self._given[tensor] = True
 
     def own_as(self, tensor: Tensor, other: Tensor) -> None:
@@ -268,7 +286,7 @@ class Follower(DispatchMode):
     def settle(self, lines: Tensor, owners: Tensor) -> None:
         """Vectors that are put together of several tokens each, (…, numbers), become tokens: `owners` (…)."""
         groups = self.places.groups(home(lines).flatten(0, -2))
-        if len(set(groups)) == len(groups) > 1:
+        if len(set(groups)) == len(groups) > len({self.places.samples[min(group)] for group in groups if group}):
             self._tokens_of.update(zip(groups, owners.flatten().tolist(), strict=True))
 
     def settled(self, owners: Tensor) -> Tensor:
@@ -335,6 +353,7 @@ class Follower(DispatchMode):
         if chosen and outcome.finding is not None and outcome.finding.kept is not None:
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         outcome = self._among_latents(outcome)
+        outcome = outcome if in_place else self._divided(call, given, outcome)
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
         if not _makes_floats(results):  # indices and masks
             chooses = chooses or (outcome.finding is not None and outcome.finding.mixes is not False)
@@ -367,6 +386,66 @@ class Follower(DispatchMode):
         if not latents or finding is None or not finding.mixes or not finding.places <= latents:
             return outcome
         return outcome._replace(finding=finding._replace(latents=self.places.all_latent(home(outcome.owners[0]))))
+
+    def _divided(self, call: Call, given: Sequence[Tensor], outcome: Outcome) -> Outcome:
+        """`outcome`, with tokens instead of merged places that `call` divides."""
+        finding = outcome.finding
+        if is_movement(call) or (finding is not None and finding.merges):
+            for value in given:
+                self._note_layout(self.owners(value))
+        if finding is not None and finding.mixes:
+            self._mixed |= finding.places
+            self._merging |= {call.sequence} if finding.merges else set()
+        if not self._merging or not _makes_floats(call.results):
+            return outcome
+        return outcome._replace(owners=[self._as_tokens(owners, call, given) for owners in outcome.owners])
+
+    def _note_layout(self, owners: Tensor) -> None:
+        """Note along which axes tokens lie, if each lies at one index of these."""
+        places, axes = ids(home(owners)), varying(owners)
+        if places and math.prod(owners.shape[axis] for axis in axes) == len(places):
+            layout = Layout(owners.dim(), tuple((axis, owners.shape[axis]) for axis in axes))
+            self._layouts.setdefault(places, set()).add(layout)
+
+    def _as_tokens(self, owners: Tensor, call: Call, given: Sequence[Tensor]) -> Tensor:
+        """`owners`, with tokens instead of merged places that nothing has read together with others.
+
+        They lie along the axes along which those lay that were merged, or along those of a map that is convolved.
+        Copies of a place stay that place: of groups they are a coarser map, of all tokens a summary of them.
+        """
+        places, axes = ids(home(owners)), set(varying(owners))
+        known = not are_pairs(owners) and not bool((narrow(owners) < 0).any())
+        if not known or not self._are_merged(places) or places & self._mixed:
+            return owners
+        single = len({self.places.samples[place] for place in places}) == len(places)
+        for layout in self._layouts_behind(places):
+            laid = {axis for axis, _ in layout.axes}
+            if not layout.fits(owners) or math.prod(length for _, length in layout.axes) == len(places) or axes - laid:
+                continue
+            if _copies(call, given, owners) or (not single and any(map(layout.fits, given))):
+                self.places.divided |= {self.places.makers[place] for place in places} if single else set()
+                return owners
+            return self._divide(owners, laid)
+        sides = {axis for axis in range(2, owners.dim()) if owners.shape[axis] > 1}
+        is_map = call.packet is aten.convolution and sides and axes <= {0}
+        return self._divide(owners, axes | sides) if is_map else owners
+
+    def _layouts_behind(self, places: frozenset[int]) -> Iterator[Layout]:
+        """How those lay that `places` were merged of, and those that these were merged of."""
+        while self._are_merged(places):
+            places = frozenset[int]().union(*(self.places.members[place] for place in places))
+            yield from sorted(self._layouts.get(places, ()))
+
+    def _are_merged(self, places: frozenset[int]) -> bool:
+        merged = places and places.isdisjoint(self.places.parts)
+        return bool(merged) and all(self.places.makers.get(place) in self._merging for place in places)
+
+    def _divide(self, owners: Tensor, axes: set[int]) -> Tensor:
+        """`owners`, whose places vary along `axes` alone, with a token for each index of these."""
+        few = home(owners)[tuple(slice(None) if axis in axes else slice(1) for axis in range(owners.dim()))]
+        for place in ids(few):
+            self._tokens_of.pop(self.places.members[place], None)
+        return vectors(self.places.divide(few)).expand(owners.shape)
 
     def _forget_order(self) -> None:
         """Where only the order of what was sorted is left, and not its values, tokens are moved as wholes."""
@@ -452,6 +531,8 @@ class Follower(DispatchMode):
         return history
 
     def _outcome(self, call: Call, given: list[Tensor], packet: Any) -> Outcome:
+        if self._merging and packet is aten.convolution:  # it reads a map
+            self._owners[given[0]] = self._as_tokens(self.owners(given[0]), call, ())
         owned = self._any_owned(given)
         erased = packet in _ERASING
         if erased or not (owned or call.packet in _OF_VECTORS or is_movement(call) or is_new(call)):
@@ -485,9 +566,13 @@ class Follower(DispatchMode):
             alike.note(outcome, self._effects)
         return outcome
 
-    def meanings(self) -> tuple[int, int]:
-        """How many learned vectors, and sets of tokens, have become tokens: then the same owners mean another thing."""
-        return len(self.places.latents) - len(self.places.learned), len(self._tokens_of)
+    def meanings(self) -> tuple[int, int, int]:
+        """How many learned vectors, sets of tokens and parts of them have become tokens.
+
+        Then the same owners mean another thing.
+        """
+        places = self.places
+        return len(places.latents) - len(places.learned), len(self._tokens_of), len(places.divided)
 
     def _report(self, report: Callable[..., None], tensor: Tensor, **details: Any) -> None:
         """Note what the running rule reports of one of its operands."""
@@ -564,6 +649,12 @@ class Follower(DispatchMode):
             return
         if before.computed.numel() and later.computed.numel() and before.computed.max() == later.computed.max():
             self.noted[sequence] = noted._replace(finding=before._replace(kept=later.kept, chosen=later.chosen))
+
+
+def _copies(call: Call, given: Sequence[Tensor], owners: Tensor) -> bool:
+    """Does it copy numbers, as an expansion does, or upsample them?"""
+    moves_only = is_movement(call) or rule_of(call.packet, call.func) is None
+    return moves_only and owners.numel() > sum(value.numel() for value in given)
 
 
 def _is_shifted(history: History) -> bool:

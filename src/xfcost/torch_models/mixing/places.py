@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable
 from itertools import repeat
 from typing import Any, Final, NamedTuple
@@ -48,6 +49,10 @@ class Places:
         """Places that are sums over tokens: who reads one reads all tokens in it."""
         self.renewed: dict[int, int] = {}
         """Tokens of a result of unknown kind -> the first of them: which tokens they were before is not known."""
+        self.divided: set[int] = set()
+        """Operations whose merged places were divided into several tokens again: they mix these."""
+        self.parts: set[int] = set()
+        """The tokens that merged places were divided into."""
         self._before: dict[int, set[int]] = {}
         """Which operations made the places that an operation merged."""
         self._merged: dict[tuple[int, frozenset[int], int], int] = {}
@@ -78,6 +83,17 @@ class Places:
             made = {self.makers[member] for member in members if member in self.makers}
             self._before.setdefault(operation, set()).update(made - {operation})
         return self._merged[key]
+
+    def divide(self, homes: Tensor) -> Tensor:
+        """`homes`, which were merged, with a token of its own for each index."""
+        seen: Counter[int] = Counter()
+        tokens = []
+        for place in homes.flatten().tolist():
+            seen[place] += 1
+            tokens.append(self.merged(self.makers[place], self.members[place], seen[place]))
+        self.parts.update(tokens)
+        self.divided.update(self.makers[place] for place in seen)
+        return torch.tensor(tokens).reshape(homes.shape)
 
     def renew(self, homes: Tensor, operation: int) -> Tensor:
         """`homes` with a new place for each: `operation`, of unknown kind, returned what they hold."""
@@ -132,11 +148,11 @@ class Places:
             self._combine(before, other)
 
     def replacing(self, operation: int) -> bool:
-        """Did the places that `operation` merged replace the old ones, so that nothing met both?"""
+        """Did the places that `operation` merged replace the old ones, so that nothing met both, nor divided them?"""
         same = {operation}
         while more := {other for pair in self.paired_makers if same & set(pair) for other in pair} - same:
             same |= more
-        return not same & self.combined.keys()
+        return not same & (self.combined.keys() | self.divided)
 
     def without_learned(self, owners: Tensor) -> Tensor:
         """The places `owners` with -1 for those that are learned."""

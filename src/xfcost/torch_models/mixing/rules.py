@@ -462,8 +462,8 @@ def _placed(call: Call, owners: Tensor, kernel: TapKernel, shape: torch.Size) ->
     batch = shape[0]
     lines = vectors(taps.reshape(batch, -1, taps.shape[-1]))
     apart = all(
-        step >= (side - 1) * wide + 1
-        for step, side, wide in zip(kernel.stride, kernel.sides, kernel.dilation, strict=True)
+        step >= (side - 1) * wide + 1 or size == 1
+        for step, side, wide, size in zip(kernel.stride, kernel.sides, kernel.dilation, shape[2:], strict=True)
     )
     if apart:
         made, finding = merged_lines(call, lines, 1, channels=True)
@@ -518,7 +518,7 @@ def _over_several(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *,
     taps = [kernel.taps(one, tuple(shape[2:])) for one in homes.unbind(1)]
     finest = max(taps, key=lambda one: len(ids(one)))
     counts = distinct(torch.cat(taps, -1), -1)
-    finding = Finding(mixes=True, computed=counts.flatten(), places=ids(homes), bounded=True)
+    finding = Finding(mixes=True, computed=counts.flatten(), places=ids(homes), bounded=True, kernel=True)
     return Outcome([vectors(_home_of(finest, kernel)).unsqueeze(1).expand(shape)], finding)
 
 

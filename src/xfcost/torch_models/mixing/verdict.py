@@ -50,6 +50,8 @@ class FoundOperation(NamedTuple):
     """The most tokens behind the places that a token reads, where they are groups or states."""
     places: int | None = None
     """The most places that a token reads; of a per-token operation, the tokens that it merges into a new one."""
+    merges_all: bool = False
+    """Of a per-token operation: does it merge all tokens of a sample into a single new one?"""
     content_dependent: bool | None = None
     """Are the weights computed from the input? Of one that mixes no tokens: does it multiply two activations?"""
     reason: str | None = None
@@ -70,11 +72,15 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
     small = _read_by_all(run)
     large = _read_by_all(larger) if larger else {}
     others = _aligned(run, larger) if larger else [None] * len(run.noted)
+    divided = (run.places.divided, larger.places.divided if larger else set[int]())
     found: list[FoundOperation] = []
     global_makers: set[int] = set()
     for noted, other in zip(run.noted, others, strict=True):
         numbers = small.get(noted.sequence)
         others_numbers = large.get(other.sequence) if other else None
+        parted = noted.sequence in divided[0] or (other and other.sequence in divided[1])
+        if parted and other and None in {numbers, others_numbers}:  # axes of one length by chance, at one size alone
+            numbers = others_numbers = None
         if numbers is None and noted.finding and other and other.finding and other.finding.recurs:  # two steps
             numbers = _Numbers(_ONE, _ONE, 1, other.finding.content_dependent)
         kind, reason = _kind(noted, run, numbers, others_numbers, global_makers)
@@ -84,7 +90,8 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
             kind, numbers = "local", _filling(noted, others_numbers)
         if kind == "global":
             global_makers.add(noted.sequence)
-        found.append(_found(noted, kind, reason, numbers))
+        of_all = kind == "per-token" and noted.finding is not None and _merges_all(noted.finding, run)
+        found.append(_found(noted, kind, reason, numbers)._replace(merges_all=of_all))
     return found
 
 
@@ -202,9 +209,16 @@ def _grows(finding: Finding, run: Follower, numbers: _Numbers, others: _Numbers 
     """Does what is read grow with N? By a second size, or where one is enough; else None."""
     if others is not None:
         return others.reads.largest > numbers.reads.largest
+    if _merges_all(finding, run):
+        return True  # by a kernel that is as large as the map, say
     if finding.bounded or finding.latents or _far_fewer(numbers, _all_of(finding, run)):
         return False
     return True if numbers.reads.largest >= _all_of(finding, run) else None
+
+
+def _merges_all(finding: Finding, run: Follower) -> bool:
+    """Does it merge all tokens of a sample into one?"""
+    return finding.merges and _reads(finding.computed).largest >= _all_of(finding, run)
 
 
 def _far_fewer(numbers: _Numbers, places: int) -> bool:
