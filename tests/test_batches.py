@@ -61,7 +61,7 @@ def test_several_n_are_a_table_and_two_of_two_streams_are_theirs():
     assert "encoder 256 + decoder 512" in stdout_of("analyze", "t5-base", "--N", "256,512", "--no-trace")
     found = json.loads(stdout_of("analyze", "gpt2", "--N", "256,512", "--json"))
     assert [one["tokens"] for one in found["sizes"]] == [256, 512]
-    assert "one stream of tokens" in error_of("compare", "gpt2", "vit", "--N", "256,512")
+    assert "one stream of tokens" in error_of("diff", "gpt2", "gpt1", "--N", "256,512")
     # what may be a number with a separator is named
     assert (
         "two runs, N = 16 and N = 384; one of 16384 tokens: --N 16384" in xf("analyze", "gpt2", "--N", "16,384").stderr
@@ -71,3 +71,21 @@ def test_several_n_are_a_table_and_two_of_two_streams_are_theirs():
 
 def test_a_table_has_one_list():
     assert "a table has one of these" in error_of("analyze", "vit", "--N", "49,196,784", "--batch", "1,2")
+
+
+def test_several_systems_have_a_line_for_each_of_several_values():
+    rows = csv_of("compare", "vit", "swin", "--size", "224,384,512", "--format", "csv")
+    assert [(row["system"], row["size"], row["N"]) for row in rows[:2]] == [
+        ("ViT-S/8", "224", "784"),
+        ("ViT-S/8", "384", "2304"),
+    ]
+    own = [
+        json.loads(stdout_of("analyze", "swin", "--size", size, "--no-trace", "--json"))["macs"]
+        for size in ("224", "384", "512")
+    ]
+    assert [int(row["macs"]) for row in rows if row["system"] == "Swin-T"] == own
+    text = stdout_of("compare", "vit", "swin", "--N", "784,3136")
+    assert [line.split()[:2] for line in text.splitlines() if "G  " in line] == [
+        [n, system] for n in ("784", "3,136") for system in ("ViT-S/8", "Swin-T")
+    ]
+    assert "ViT-S/8 sees 224×224, Swin-T 112×112" in text

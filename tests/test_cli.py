@@ -200,7 +200,6 @@ class TestRefusals:
             ("analyze vit --foo", r"No such option: --foo$"),
             ("analyze vit --kv-dtype 1", "--cache-dtype 1: expected fp8, int8 or none"),
             ("plot vit --dtype fp8", "--dtype fp8: .*; for weights in it: --weights-dtype fp8"),
-            ("analyze llama3-8b --set kv_heads=32", r"--set '\*\*.kv_heads=32'"),
             ("analyze vit --batc 1", "No such option: --batc.*--batch"),
         ],
     )
@@ -258,6 +257,10 @@ class TestRefusals:
             ("fit llama3-8b --dtype int4 --gpu l4", "analyze llama3-8b --weights-dtype int4 --on l4 --mode decode"),
             ("table vit swin -f md", "compare vit swin --format markdown"),
             ("analyse-me vit", None),
+            ("serve gpt2 --gpu l4 --concurrency 8 --tpot 20ms",
+             "analyze gpt2 --on l4 --batch 8 --tokens-per-user 50 --mode decode"),
+            ("models --family llama", "list llama --models"),
+            ("summary vit --num-heads 12 depth=4", "analyze vit --set heads=12 --set depth=4"),
             ("summary vit --input-size 1,3,384,384", "analyze vit --batch 1 --size 384x384"),
             ("summary resnet50 --input-size 3x64x96", "analyze resnet50 --size 64x96"),
             ("summary gpt2 --input 2x512", "analyze gpt2 --batch 2 --N 512"),

@@ -43,6 +43,13 @@ _LETTERS: Final = {"-n": "--N", "-N": "--N", "-c": "--N", "-b": "--batch", "-r":
 # Options with a list, which other tools take as several words -> what joins them.
 _LISTS: Final = {"--N": ",", "--size": ",", "--batch": ",", "--input": "x", "--lora-on": ",", "--columns": ","}
 _NUMBER: Final = re.compile(r"\d[\d_]*(k|M|Ki|Mi)?")
+# Keys of a spec, and other words for them.
+_KEYS: Final = {
+    "num-layers": "depth", "n-layers": "depth", "layers": "depth", "num-heads": "heads", "n-heads": "heads",
+    "hidden-size": "dim", "embed-dim": "dim", "d-model": "dim", "width": "dim", "window-size": "window",
+    "num-kv-heads": "kv_heads", "n-kv-heads": "kv_heads", "kv-heads": "kv_heads",
+}  # fmt: skip
+_SETTING: Final = re.compile(r"[a-z_][\w.*]*=[^=]+")
 # The words of --format, and those of other tools.
 _FORMATS: Final = {"json", "csv", "markdown", "md", "latex", "tex", "table"}
 _CONVENTIONS: Final = {"dense", "kept", "6nd"}
@@ -125,10 +132,25 @@ def _translated(word: str, words: list[str], options: Collection[str], *, models
         yield from ("--format", "junit", "--output", words.pop(0))
     elif name in _FILES and after.endswith(f".{name[2:]}") and "--output" in options:
         yield from ("--output", words.pop(0))
-    elif own in _FLAGS and _FLAGS[own][0] in options:
+    else:
+        yield from _of_others(word, own, after, words, options, models=models)
+
+
+def _of_others(
+    word: str, own: str, after: str, words: list[str], options: Collection[str], *, models: bool
+) -> Iterator[str]:  # fmt: skip
+    """A word that is no option of the command: what it means, or itself."""
+    value = after if "=" in word else ""
+    if own in _FLAGS and _FLAGS[own][0] in options:
         yield from _FLAGS[own]
     elif own in _REWRITTEN and after and _REWRITTEN[own](after)[0] in (own, *options):
         yield from _REWRITTEN[own](value or words.pop(0))
+    elif "--set" in options and after and (key := _KEYS.get(own.lstrip("-"), own.lstrip("-"))) in _KEYS.values():
+        yield from ("--set", f"{key}={value or words.pop(0)}")
+    elif own in ("--family", "--search") and "--totals" in options and after:
+        yield value or words.pop(0)
+    elif "--set" in options and models and _SETTING.fullmatch(word):
+        yield from ("--set", word)
     elif not (own in _SHOWN and "--by" in options):
         yield word
 
@@ -159,7 +181,7 @@ def _with_values(name: str, own: str, value: str | None, words: list[str], *, mo
         yield _thousands(name, words.pop(0))
     elif words and (own, words[0]) in _VALUES:
         yield _VALUES[own, words.pop(0)]
-    elif words and own in _LISTS:
+    elif words and own in (*_LISTS, "--set", "--build"):
         yield words.pop(0)
 
 
@@ -185,11 +207,19 @@ def _devices(value: str) -> tuple[str, str]:
     return ("--devices", value) if value.isdecimal() else ("--on" if _device(value)[0] == "--on" else "--gpus", value)
 
 
+def _rate(value: str) -> tuple[str, str]:
+    """At most 50 ms between the tokens of a user are at least 20 per second."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s)?", value)
+    seconds = float(found[1]) / (1 if found[2] == "s" else 1000) if found else 0
+    return ("--tokens-per-user", f"{1 / seconds:.4g}") if seconds else ("--target-latency", value)
+
+
 # Options whose value decides what they are.
 _REWRITTEN: Final[dict[str, Callable[[str], tuple[str, str]]]] = {
     "--gpu": _device,
     "--gpus": _devices,
     "--bits": lambda value: ("--weights-dtype", f"int{value}"),
+    **dict.fromkeys(("--target-latency", "--tpot", "--itl"), _rate),
 }
 
 
@@ -291,6 +321,7 @@ COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     **dict.fromkeys(("presets", "ls"), ("list", {})),
     "models": ("list", {"--models": ""}),
     **dict.fromkeys(("gpus", "gpu", "hardware"), ("devices", {})),
+    **dict.fromkeys(("which-gpu", "choose", "recommend"), ("analyze", {"--mode": "decode", "--on": "nvidia"})),
 }
 _DRAFTED: Final = {name for name, (_, more) in COMMANDS.items() if "--draft" in more}
 # Options that one command has -> that command, and its option; where another command is given them, that one runs.

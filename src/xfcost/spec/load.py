@@ -229,7 +229,7 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         setting_errors += apply_file_settings(data, source)
     if setting_errors:
         raise combined([*setting_errors, *_spec_errors(data, source, name)])
-    settings = [*map(_of_parts, own), *settings]
+    settings = [*map(_of_spec, [*own, *settings])]
     if own and isinstance(data.get("name"), str):
         data["name"] += f" ({', '.join(own)})"
     if unset := apply_settings(data, source, settings):
@@ -245,10 +245,9 @@ _KEYS: Final = {
 }  # fmt: skip
 
 
-def _of_parts(setting: str) -> str:
-    key, _, value = setting.partition("=")
-    own = _KEYS.get(key, key)
-    return f"{own}={value}" if "." in own or own in Spec.__struct_fields__ else f"**.{own}={value}"
+def _of_spec(setting: str) -> str:
+    key, equals, value = setting.partition("=")
+    return f"{_KEYS.get(key, key)}{equals}{value}"
 
 
 def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[str] = ()) -> Loaded:

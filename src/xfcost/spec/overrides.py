@@ -50,7 +50,7 @@ def _apply_setting(data: dict[str, Any], source: Source, setting: str) -> None:
     if (first := _words(key)[0]) in _FILE_KEYS:
         raise UsageError(f"{shown} `{first}` belongs to a file; name the spec itself instead of the one you set it on")
     if key not in Spec.__struct_fields__ and "." not in key and _holds(data, key):
-        raise UsageError(f"{shown} {key} is a key of parts; in all of them: --set '**.{printable(setting)}'")
+        key = f"**.{key}"  # of all parts that have it
     try:
         _assign(data, source, key, read_value(text), (shown, 0))
     except SpecError as error:

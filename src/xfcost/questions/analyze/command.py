@@ -68,9 +68,9 @@ def run(
     """
     from xfcost.api.analysis import analyze
     from xfcost.parts.timing.timeline import timeline
-    from xfcost.questions.analyze.batches import varied
     from xfcost.report.output import check_target
     from xfcost.views.analyze import document
+    from xfcost.views.batches import varied
     from xfcost.views.largest import Order
 
     view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
@@ -115,7 +115,7 @@ def _over(
         UsageError: rows are `listed`, or something else is of one run.
     """
     from xfcost.api.analysis import analyze
-    from xfcost.questions.analyze.batches import document, read_runs
+    from xfcost.views.batches import document, read_runs
 
     words = f"--{option} {given[option]}"
     if listed:

@@ -9,6 +9,7 @@ import typer
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import From, Machine, WrittenOptions, compare_file
+from xfcost.ledger.errors import StreamsError, UsageError
 from xfcost.report.messages import say
 
 Specs = Annotated[
@@ -28,6 +29,7 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     Example: xfcost compare vit swin --N 784
     """
     from xfcost.api.analysis import compare
+    from xfcost.views.batches import varied
     from xfcost.views.compare import document
 
     if from_ is not None:
@@ -35,6 +37,37 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
         return
     specs = shared.counted_specs(context, specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")
-    comparison = compare(*specs, progress=say, thorough=verbose or target.form == "json", **given)
+    if (option := varied(given)) is not None:
+        _over(option, specs, target, given, verbose=verbose)
+        return
+    try:
+        comparison = compare(*specs, progress=say, thorough=verbose or target.form == "json", **given)
+    except StreamsError:  # two numbers are two runs of systems with one stream
+        _over("N", specs, target, given, verbose=verbose)
+        return
     target.document(document(comparison, verbose=verbose))
     shared.verdict(comparison.ledgers)
+
+
+def _over(option: str, specs: list[str], target: shared.Target, given: dict[str, Any], *, verbose: bool) -> None:
+    """A line for each value of an option and each system.
+
+    Raises:
+        UsageError: `--lane` is given, which is of one run.
+    """
+    from xfcost.api.analysis import analyze
+    from xfcost.spec.load import expanded
+    from xfcost.spec.models import models
+    from xfcost.views.batches import document, read_runs
+
+    if given.pop("lane") is not None:
+        raise UsageError(f"--{option} {given[option]}: --lane is of one run; leave one of them out")
+    given["trace"] = bool(given["trace"])
+    values = read_runs(f"--{option}", given[option])
+    ledgers = [
+        analyze(spec, progress=say, **{**given, option: value})
+        for spec in expanded(specs, models())
+        for value in values
+    ]
+    target.document(document(ledgers, values, option, several=True, verbose=verbose))
+    shared.verdict(ledgers)

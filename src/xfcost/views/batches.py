@@ -1,4 +1,4 @@
-"""`analyze --batch 1,2,4,8`, `--N 512,1024,2048`, `--size 224,384,512`: one model at several of these, a line each."""
+"""`--batch 1,2,4,8`, `--N 512,1024,2048`, `--size 224,384,512`: one or several systems at these, a line each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xfcost.parts.serving.result import MemoryNeed, Speculation, output_word
 from xfcost.parts.serving.text import included_texts, reach_texts
 from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
-from xfcost.report.input_description import default_notes
+from xfcost.report.input_description import default_notes, input_warnings
 
 _MOST_RUNS: Final = 100
 _LEAST_SIZES: Final = 3
@@ -131,20 +131,32 @@ def varied(given: Mapping[str, Any]) -> str | None:
     return found[0] if found else None
 
 
-def document(ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, verbose: bool = False) -> Document:
-    """The run, and a line for each of the `values` of an `option`: `batch`, `N` or `size`."""
+def document(
+    ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, several: bool = False, verbose: bool = False
+) -> Document:  # fmt: skip
+    """The run, and a line for each of the `values` of an `option`: `batch`, `N` or `size`.
+
+    Args:
+        ledgers: one for each of the values; of `several` systems those of all values of the first, then of the next.
+        values: those of one system.
+        option: without hyphens.
+        several: are there several systems, which each line names?
+        verbose: with all notes.
+    """
+    every = [*values] * (len(ledgers) // len(values))
 
     def records() -> list[dict[str, Any]]:
         columns = list(_columns(ledgers))
         return [
-            {option: value}
+            ({"system": ledger.metadata.name} if several else {})
+            | {option: value}
             | ({"N": ledger.metadata.grid_tokens} if option == "size" else {})
             | {column.key: column.values[place] for column in columns}
-            for place, (value, ledger) in enumerate(zip(values, ledgers, strict=True))
+            for place, (value, ledger) in enumerate(zip(every, ledgers, strict=True))
         ]
 
     return Document(
-        parts=lambda: _parts(ledgers, values, option, verbose=verbose),
+        parts=lambda: _parts(ledgers, values, option, several=several, verbose=verbose),
         records=records,
         json=lambda: json_text({_JSON.get(option, "sizes"): [ledger_object(ledger) for ledger in ledgers]}),
     )
@@ -153,24 +165,35 @@ def document(ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, v
 _JSON: Final = {"batch": "batches"}
 
 
-def _parts(ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, verbose: bool) -> Iterator[Part]:
+def _parts(
+    ledgers: Sequence[Ledger], values: Sequence[int], option: str, *, several: bool, verbose: bool
+) -> Iterator[Part]:  # fmt: skip
     columns, first = list(_columns(ledgers)), ledgers[0]
     heads = [TableColumn(one.head, right=one.key not in ("fits", "bound")) for one in columns]
-    names = [f"{value:,}" for value in values]
-    cells = [names, *(one.texts for one in columns)]
+    each, told = len(values), [f"{value:,}" for value in values]
+    cells = [told * (len(ledgers) // each), *(one.texts for one in columns)]
     if option == "size":
         heads.insert(0, TableColumn("N", right=True))
         cells.insert(1, [f"{ledger.metadata.grid_tokens:,}" for ledger in ledgers])
-    for text in run_texts(first.metadata):
-        yield text._replace(texts=[_told(one, first, names, option) for one in text.texts])
+    heads.insert(0, TableColumn(option, right=True))
+    systems = ledgers[::each]
+    for ledger in systems:
+        for text in run_texts(ledger.metadata):
+            yield text._replace(texts=[_told(one, ledger, told, option) for one in text.texts])
+    if several:
+        yield TextLines(list(input_warnings({one.metadata.name: one.metadata for one in systems})))
     rows = list(zip(*cells, strict=True))
-    yield from (Gap(), DataTable([TableColumn(option, right=True), *heads], rows))
+    if several:  # value by value, so that systems stand one below the other
+        heads.insert(1, TableColumn("system", fold=8))
+        rows = [(row[0], ledger.metadata.name, *row[1:]) for row, ledger in zip(rows, ledgers, strict=True)]
+        rows = [rows[place + each * number] for place in range(each) for number in range(len(systems))]
+    yield from (Gap(), DataTable(heads, rows))
     below: list[TextLines] = []
-    if option == "batch":  # what these say is of one size
+    if option == "batch" and not several:  # what these say is of one size of one system
         below += reach_texts(first)
         below += (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
-    below += notes(default_notes([first.metadata]), verbose=verbose)
-    below += notes(first.metadata.notes, verbose=verbose)
+    below += notes(default_notes([one.metadata for one in systems]), verbose=verbose)
+    below += notes(list(dict.fromkeys(note for one in systems for note in one.metadata.notes)), verbose=verbose)
     if any(text.texts for text in below):
         yield Gap()
         yield from below
