@@ -297,6 +297,7 @@ def test_the_cache_of_a_masked_window_is_a_ring(tokens, kept, grows):
     assert ledger.cache.bytes == ledger.step.cache_bytes == kept * of_token
     assert ledger.cache.bytes_per_token == grows * of_token
     assert {(row.reads, row.reads_tokens) for row in ledger.rows if row.mixing != "per-token"} == {("w", kept)}
+    assert {row.pairs for row in ledger.rows} == {None, kept}
     assert ledger.total("macs", lambda row: row.mixes) == 32 * 2 * kept * 32 * 128
 
 

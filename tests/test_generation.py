@@ -113,8 +113,8 @@ def work(ledger):
 @pytest.mark.parametrize(
     ("preset", "prompt", "new"),
     [
-        ("gpt2", 5, 40), ("mistral-7b-sliding", 4080, 30), ("llama3-8b", 1, 25), ("gpt2", 7, 1), ("gpt2", 7, 2),
-        ("longformer-char-small", 3, 451), ("mamba-130m", 10, 40),
+        ("gpt2", 5, 40), ("mistral-7b-sliding", 4080, 30), ("mistral-7b", 4080, 30), ("llama3-8b", 1, 25),
+        ("gpt2", 7, 1), ("gpt2", 7, 2), ("longformer-char-small", 3, 451), ("mamba-130m", 10, 40),
     ],
 )  # fmt: skip
 def test_generation_is_a_prefill_and_its_steps_one_by_one(preset, prompt, new):

@@ -85,6 +85,17 @@ def test_devices_that_share_the_heads_hold_their_part_of_the_blocks():
     assert (found.cache, found.reserved_cache) == (8 * 32 * MISTRAL * 1001 // 4, 8 * 32 * MISTRAL * 1024 // 4)
 
 
+@pytest.mark.parametrize("blocks", [None, "64", "16,whole"])
+@pytest.mark.parametrize("tokens", [100, 4095, 4096, 8000])
+def test_a_step_of_masked_windows_is_one_of_gathered_windows(tokens, blocks):
+    """What they run over many tokens differs: a dense product with a mask, and blocks of half a window."""
+    how = {"N": tokens, "mode": "decode", "batch": 3, "on": "h100-sxm", "trace": False, "cache_blocks": blocks}
+    masked, gathered = (xfcost.analyze(name, **how) for name in ("mistral-7b", "mistral-7b-sliding"))
+    assert (masked.cache, masked.step) == (gathered.cache, gathered.step)
+    assert (masked.on.memory, masked.on.time) == (gathered.on.memory, gathered.on.time)
+    assert (masked.macs, masked.total("flops")) == (gathered.macs, gathered.total("flops"))
+
+
 @pytest.mark.parametrize("blocks", [16, "16,whole", 1000])
 @pytest.mark.parametrize("spec", ["mistral-7b-sliding", "gpt-oss-20b"])
 def test_the_largest_that_fits_is_of_what_is_reserved(spec, blocks):
