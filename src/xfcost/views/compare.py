@@ -178,7 +178,7 @@ def no_estimates(comparison: Comparison) -> list[TextLines]:
             reasons.setdefault(no_estimate(on), []).append(name)
     return [
         TextLines(
-            ["These are lower bounds" if len(names) == len(bounded) else f"{names_text(names)}: no estimate"],
+            ["No run takes less time" if len(names) == len(bounded) else f"{names_text(names)}: no estimate"],
             advice=advice,
         )
         for advice, names in reasons.items()
