@@ -96,12 +96,15 @@ SOME = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 @pytest.mark.parametrize("name", SOME)
-def test_one_device_holds_all_parameters_and_activations_of_a_model(name):
-    ledger = xfcost.analyze(name, on=group(1), **XL)
-    memory, step = ledger.training.plan.memory, ledger.training.step
-    assert memory.parameters == step.params_bytes
-    assert memory.activations == step.kept_bytes
+def test_rows_and_step_have_what_one_device_holds_and_computes(name, checkpoint):
+    ledger = xfcost.analyze(name, on=group(1), checkpoint=checkpoint, **XL)
+    plan, step = ledger.training.plan, ledger.training.step
+    assert plan.memory.parameters == step.params_bytes
+    assert plan.memory.activations == step.kept_bytes == ledger.total("kept_bytes")
+    assert plan.memory.recomputed == step.recomputed_bytes
+    assert plan.step_flops + plan.recomputed_flops == step.model_flops
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -429,7 +429,9 @@ def _again(plan: TrainingPlan, ledger: Ledger) -> str:
         "checkpointed attention": plan.mesh.checkpoint == "selective" and plan.memory.recomputed != 0,
         "checkpointed blocks": plan.mesh.checkpoint == "full" or any(row.recomputed and row.ran for row in ledger.rows),
         "scores inside fused attention": any(row.fused for row in ledger.rows),
-        "reversible residuals": any(row.recomputed and not row.ran for row in ledger.rows),
+        "reversible residuals": any(
+            row.recomputed and row.macs and not row.ran and not row.figure("recomputed_macs") for row in ledger.rows
+        ),
     }
     return " and ".join(name for name, is_one in causes.items() if is_one)
 
