@@ -229,12 +229,16 @@ class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedReads(NamedTuple):
-    """What all devices together read of one block's operation, where they share the model as given."""
+    """What all devices together read and compute of one block's operation, where they share the model as given."""
 
     weights: int
     """Bytes of weights."""
     cache_copies: float
     """How often they hold, and read, its keys and values."""
+    computed: float
+    """How often they compute it: 1 where they divide it, on 4 devices 4 where each computes the whole."""
+    activations: int
+    """How often they read and write its activations."""
 
 
 def output_word(mode: str) -> str:

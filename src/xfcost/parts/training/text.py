@@ -491,13 +491,12 @@ def _in_flight(plan: TrainingPlan) -> str:
 
 def _times_table(plan: TrainingPlan) -> DataTable:
     run = plan.steps is not None
-    heads = ["HFU", "a step", *(("days", "device-days", "device-hours") if run else ())]
+    heads = ["HFU", "a step", *(("days", "device-hours") if run else ())]
     heads += ["cost"] if any(one.cost is not None for one in plan.at) else []
     printed = any(one.in_print for one in plan.at)
     rows = []
     for one in plan.at:
-        each = one.device_days or 0
-        days = [days_text(one.days or 0, ""), days_text(each, ""), _device_hours(each)] if run else []
+        days = [days_text(one.days or 0, ""), _device_hours(one.device_days or 0)] if run else []
         cost = [f"{one.cost:,.0f}"] if one.cost is not None else []
         cells = (share_text(one.mfu), share_text(one.hfu), units.seconds(one.step_seconds), *days, *cost)
         rows.append([*cells, *([one.in_print or ""] if printed else [])])
