@@ -277,7 +277,8 @@ def test_verdicts_on_experts_come_from_the_same_numbers():
 
 def test_rows_of_experts_are_bounded_by_the_expected_ones():
     words = ["analyze", "deepseek-v3", "--mode", "decode", "--N", "4096", "--batch", "256", "--on", "h200-sxmx16"]
-    row = next(row for row in csv_of(*words, "--no-trace") if row["operation"] == "experts_gate")
+    words += ["--weights-dtype", "none", "--no-trace"]
+    row = next(row for row in csv_of(*words) if row["operation"] == "experts_gate")
     assert row["roofline_bound"] == "memory-bound"
     assert int(row["least_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
 
@@ -784,3 +785,12 @@ def test_a_comparison_and_a_search_have_no_time_of_what_does_not_fit():
     assert found.rows[0].figures["seconds"] > 0
     assert found.not_fitting[0].figures["seconds"] is None
     assert found.left_out[0].nearest.figures["seconds"] is None
+
+
+@pytest.mark.parametrize(("on", "form"), [("t4", "int8"), ("a100-sxm-40", "int8"), ("l40s", "fp8")])
+def test_formats_that_would_fit_are_those_of_the_device(on, form):
+    """Of 8 bits: T4 and A100 have no FP8 units. Half of 13B parameters' 2 bytes fits 15 GB, of 34B 40 GB and 45 GB."""
+    spec = "llama2-13b" if on == "t4" else "llama2-70b"
+    options = {} if on == "t4" else {"tensor_parallel": 2, "on": f"{on}x2"}
+    found = xfcost.analyze(spec, **{"mode": "decode", "N": 64, "on": on, "trace": False} | options).on.memory.remedies
+    assert f"--weights-dtype {form}" in found

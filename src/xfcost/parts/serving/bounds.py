@@ -489,7 +489,7 @@ def _of_replica(ledger: Ledger, sizes: SizedRun, mode: Mode) -> Ledger:
     return msgspec.structs.replace(mine, cache=cached.times(sizes.batch, ledger.metadata.batch))
 
 
-# Formats of weights and cache that are tried, the least change first.
+# Formats of weights and cache that are tried, the least change first; without fp8 units int8 in its place.
 _SMALLER: Final = ((None, "fp8"), ("fp8", None), ("fp8", "fp8"), ("int4", None), ("int4", "fp8"))
 
 
@@ -499,7 +499,10 @@ def _remedies(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> It
         yield more
     own, own_cache = ledger.metadata.weight_format, ledger.metadata.cache_format
     bits = math.inf if own is None else own.bits
-    for weights, cached in _SMALLER:
+    device = None if run.on is None else run.on.device
+    eight = "fp8" if device is None or "float8" in device.peaks else "int8"
+    for pair in _SMALLER:
+        weights, cached = (eight if one == "fp8" else one for one in pair)
         if (weights and WEIGHT_FORMATS[weights].bits >= bits) or (cached and (own_cache or not need.cache)):
             continue
         other = ledger.stored_as(WEIGHT_FORMATS[weights] if weights else own, cached or own_cache)

@@ -27,6 +27,8 @@ from xfcost.parts.serving.result import (
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
 EXPECTED: Final = "with the expected experts"
+# A smaller share of the memory is no part of it in a report.
+_VISIBLE: Final = 0.001
 # Behind the heading of rates at the lower bound of the time.
 AT_MOST: Final = " ≤"
 
@@ -562,14 +564,22 @@ def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
     """`memory: weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
     words = _memory_parts(ledger, need)
     each = " of the device that needs most" if need.of_each else ""
-    others = " (other activations are not counted)" if need.activations is None else ""
+    others = (
+        "" if need.activations is not None else f" ({'' if _no_part(need) else 'other '}activations are not counted)"
+    )
     return line(f"{words}{others}", head=f"memory{each}: ")
+
+
+def _no_part(need: MemoryNeed) -> bool:
+    """Are the attention matrices, where these activations alone are known, next to nothing?"""
+    return need.activations is None and need.alive < _VISIBLE * need.reserved
 
 
 def _memory_parts(ledger: Ledger, need: MemoryNeed) -> str:
     """`weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
     alive = "attention matrices" if need.activations is None else "activations"
-    parts = {"weights": need.weights, cache_name(ledger.cache): need.held_cache, alive: need.alive}
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.held_cache}
+    parts |= {} if _no_part(need) else {alive: need.alive}
     exact = {cache_name(ledger.cache): _reserved(ledger, need)}
     return " + ".join(f"{name} {units.size(size)}{exact.get(name, '')}" for name, size in parts.items() if size)
 
