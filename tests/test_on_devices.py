@@ -789,7 +789,7 @@ def test_a_comparison_and_a_search_have_no_time_of_what_does_not_fit():
 
 @pytest.mark.parametrize(("on", "form"), [("t4", "int8"), ("a100-sxm-40", "int8"), ("l40s", "fp8")])
 def test_formats_that_would_fit_are_those_of_the_device(on, form):
-    """Of 8 bits: T4 and A100 have no FP8 units. Half of 13B parameters' 2 bytes fits 15 GB, of 34B 40 GB and 45 GB."""
+    """Of 8 bits: T4 and A100 have no FP8 units. 13B bytes fit 15 GB, and 70B two of 40 or 48 GB."""
     spec = "llama2-13b" if on == "t4" else "llama2-70b"
     options = {} if on == "t4" else {"tensor_parallel": 2, "on": f"{on}x2"}
     found = xfcost.analyze(spec, **{"mode": "decode", "N": 64, "on": on, "trace": False} | options).on.memory.remedies
