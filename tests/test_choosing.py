@@ -190,7 +190,8 @@ EXPERTS = {
 
 
 def test_systems_rank_by_the_bytes_that_a_step_is_expected_to_read():
-    found = xfcost.compare(*EXPERTS, mode="decode", N=N, batch=BATCH, on="h100-sxmx32", thorough=False)
+    options = {"weights": "none", "thorough": False}
+    found = xfcost.compare(*EXPERTS, mode="decode", N=N, batch=BATCH, on="h100-sxmx32", **options)
     seconds = {}
     for ledger, figures, (kept, blocks, experts, size, share, table, width) in zip(
         found.ledgers, found.figures.values(), EXPERTS.values(), strict=True

@@ -275,22 +275,22 @@ def test_a_step_reads_the_latents_themselves():
 
 def test_the_cache_of_deepseek_v3_by_hand():
     """61 layers · 576 · 2 bytes = 70,272 a token; multi-head attention with 128 heads of 128 keeps 57 times as much."""
-    ledger = analyze("deepseek-v3", N=4096, dtype="bfloat16", mode="decode", trace=False)
+    ledger = analyze("deepseek-v3", N=4096, dtype="bfloat16", mode="decode", weights="none", trace=False)
     assert (ledger.cache.bytes_per_token, ledger.cache.bytes) == (70_272, 4096 * 70_272)
     assert pytest.approx(56.9, abs=0.1) == 2 * 128 * 128 * 2 * 61 / 70_272
     # all that a token uses is read, of the embedding one row
     assert ledger.step.weight_bytes == 2 * (37_552_282_624 - 129_280 * 7168 + 7168)
 
 
-def test_a_preset_whose_weights_are_published_in_another_format_says_so():
-    """In FP8 those of DeepSeek-V3 are half as large: eight H200 hold them, and no bfloat16."""
+def test_a_preset_whose_weights_are_published_in_another_format_counts_them_so():
+    """In FP8 those of DeepSeek-V3 are half as large: eight H200 hold them, and no bfloat16; R1 has the same ones."""
     options = {"N": 4096, "mode": "decode", "on": "h200x8", "trace": False}
-    whole, published = (analyze("deepseek-v3", **options, weights=one) for one in (None, "fp8"))
-    assert whole.metadata.warnings == (
-        "weights are published in fp8, and counted in bfloat16; --weights-dtype fp8 counts them as published",
-    )
-    assert published.metadata.warnings == analyze("deepseek-v3", N=64, trace=False).metadata.warnings == ()
-    assert published.held_bytes < 8 * 141e9 < whole.held_bytes
+    whole, given, published = (analyze("deepseek-v3", **options, weights=one) for one in ("none", "fp8", None))
+    assert published.held_bytes == given.held_bytes == analyze("deepseek-r1", **options).held_bytes
+    assert published.held_bytes < 8 * 141e9 < whole.held_bytes == 2 * whole.total("params")
+    # a forward, and training, have no checkpoint
+    assert analyze("deepseek-v3", N=64, trace=False).held_bytes == 4 * whole.total("params")
+    assert analyze("deepseek-v3", N=64, mode="train", trace=False).held_bytes == whole.held_bytes
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,23 @@ def test_all_devices_together_compute_an_operation():
     assert two.least_seconds == one.least_seconds / 2
 
 
+@pytest.mark.parametrize("tensor", [1, 4])
+def test_what_every_device_computes_whole_counts_as_often(tensor):
+    """FLOPs per byte by hand: an RMS norm 4·d per sample and 2·d bytes, a map 2 per weight and sample, and 2 bytes.
+
+    Of DeepSeek-V2-Lite every device computes the latent of keys and values, of 512 + 64 of 2048, with its norm, in 27
+    blocks, and routers to 64 experts in 26.
+    """
+    ledger = xfcost.analyze("deepseek-v2-lite", mode="decode", N=64, batch=3, on=f"h100-sxmx{tensor}",
+                            tensor_parallel=tensor, trace=False)  # fmt: skip
+    rows = {row.path.rpartition(".")[2]: row_bound(row, ledger) for row in ledger.rows if "blocks.0.0" in row.path}
+    assert rows["residual_norm"].intensity == rows["kv_norm"].intensity == 4 * 3 / 2
+    assert rows["kv_down"].intensity == rows["q"].intensity == 2 * 3 / 2
+    once = sum(row.times * row.macs for row in ledger.rows)
+    again = (27 * (512 + 64) + 26 * 64) * 2048 * 3 * (tensor - 1)
+    assert ledger.on.time.flops == 2 * (once + again)
+
+
 def test_a_replica_holds_the_cache_of_its_samples_in_every_mode():
     # two replicas of two devices: eight of sixteen samples, half of the keys and values of 32 layers of 2·1024 numbers
     options = {"tensor_parallel": 2, "batch": 16}

@@ -96,12 +96,15 @@ SOME = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 @pytest.mark.parametrize("name", SOME)
-def test_one_device_holds_all_parameters_and_activations_of_a_model(name):
-    ledger = xfcost.analyze(name, on=group(1), **XL)
-    memory, step = ledger.training.plan.memory, ledger.training.step
-    assert memory.parameters == step.params_bytes
-    assert memory.activations == step.kept_bytes
+def test_rows_and_step_have_what_one_device_holds_and_computes(name, checkpoint):
+    ledger = xfcost.analyze(name, on=group(1), checkpoint=checkpoint, **XL)
+    plan, step = ledger.training.plan, ledger.training.step
+    assert plan.memory.parameters == step.params_bytes
+    assert plan.memory.activations == step.kept_bytes == ledger.total("kept_bytes")
+    assert plan.memory.recomputed == step.recomputed_bytes
+    assert plan.step_flops + plan.recomputed_flops == step.model_flops
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -381,9 +384,26 @@ def test_with_a_remedy_it_fits_and_no_option_that_was_given_is_taken_back(zero, 
 def test_a_plan_that_does_not_fit_says_of_which_memory():
     """The device of these tests has its label alone."""
     plan = planned(on=group(memory=16e9))
-    assert plan.no_time.endswith(" too much for 14.90 GiB (nominal) of each")
+    assert plan.shortage.endswith(" too much for 14.90 GiB (nominal) of each")
     usable = msgspec.structs.replace(device(memory=16e9), memory_kind="usable")
-    assert planned(on=DeviceGroup(device=usable, count=8)).no_time.endswith(" too much for 14.90 GiB of each")
+    assert planned(on=DeviceGroup(device=usable, count=8)).shortage.endswith(" too much for 14.90 GiB of each")
+
+
+def test_compute_does_not_depend_on_memory():
+    small, large = (
+        json.loads(
+            xfcost.analyze(
+                "gpt3-xl", on=group(memory=memory, price=2.0), tokens=10**12, mfu="30%:50%", **XL
+            ).to_json()
+        )["training"]["plan"]
+        for memory in (4e9, 400e9)
+    )  # fmt: skip
+    assert (small["fits"], large["fits"]) == (False, True)
+    assert small["shortage"].startswith("does not fit: ")
+    assert large["shortage"] is None
+    for name in ("at", "bound_step_seconds", "bound_days", "evidence"):
+        assert small[name] == large[name], name
+    assert small["at"][0]["days"] > small["bound_days"] > 0
 
 
 def test_the_first_remedy_is_the_first_way_that_fits():
@@ -423,9 +443,9 @@ def test_without_a_trace_the_states_of_adafactor_are_not_known():
 @pytest.mark.parametrize(
     ("seconds", "words", "devices", "short"),
     [
-        (12_345 * 86_400, "12,345 days", "12,345 device-days", "12,345"),
-        (129_600, "1.5 days", "1.5 device-days", "1.5"),
-        (86_400, "1 day", "1 device-days", "1"),
+        (12_345 * 86_400, "12,345 days", "12,345 device-days, 296,280 device-hours", "12,345"),
+        (129_600, "1.5 days", "1.5 device-days, 36 device-hours", "1.5"),
+        (86_400, "1 day", "1 device-days, 24 device-hours", "1"),
         (86_399, "24 hours", "24 device-hours", "24 h"),
         (5400, "1.5 hours", "1.5 device-hours", "1.5 h"),
         (3599, "59.98 minutes", "59.98 device-minutes", "59.98 min"),

@@ -61,19 +61,21 @@ def bytes_lines() -> list[dict[str, str]]:
 
 def copies() -> list[tuple[dict[str, str], float]]:
     """Activations of Llama 3.1 8B and Mistral 7B at 32,768 tokens, fused attention: the published row, and ours."""
-    run: dict[str, Any] = {"N": _TOKENS, "dtype": "bfloat16", "attention": "fused", "on": "h100-sxm", "trace": False}
+    run: dict[str, Any] = {"N": _TOKENS, "dtype": "bfloat16", "attention": "fused", "mode": "train", "trace": False}
     found = []
     for row in printed():
         if row["id"].startswith("stas-"):
             spec, settings = _LLAMA_8B.get(row["id"], ("llama3.1-8b", []))
-            ledger = xfcost.analyze(spec, settings=settings, mode="train", checkpoint="full", **run)
-            kept = ledger.total("kept_bytes", lambda one: one.in_block) or 0
-            outside = (ledger.total("kept_bytes") or 0) - kept
-            plan = ledger.training and ledger.training.plan
+            kept, checkpoints = (
+                xfcost.analyze(spec, settings=settings, checkpoint=one, **run).total(
+                    "kept_bytes", lambda row: row.in_block
+                ) or 0
+                for one in ("none", "full")
+            )  # fmt: skip
             ours = {
                 "stas-llama8b-one-layer": kept / _LAYERS / GIB,
                 "stas-llama8b-32-layers": kept / GIB,
-                "stas-llama8b-checkpoints-only": ((plan.memory.activations or 0) - outside) / GIB if plan else 0.0,
+                "stas-llama8b-checkpoints-only": checkpoints / GIB,
             }
             found.append((row, ours.get(row["id"], kept / _LAYERS / (_TOKENS * _WIDTH * 2))))
     return found

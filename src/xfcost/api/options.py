@@ -108,7 +108,7 @@ class ExecutionOptions(TypedDict, total=False):
     memory_level: Annotated[
         Whole,
         Option(
-            "Also report attention's memory traffic, plain and tiled for this much on-chip memory (192KiB).",
+            "Also report attention's memory traffic, plain and tiled for this much on-chip memory (as in 192KiB).",
             "BYTES",
             read.byte_number,
             python="Plain, and tiled as in FlashAttention.",
@@ -249,7 +249,7 @@ class BudgetOptions(TypedDict, total=False):
     max_memory: Annotated[
         Whole,
         Option(
-            "Maximum memory of inference (2GiB): weights, attention matrices alive at once, and the cache.", "BYTES"
+            "Maximum memory of inference (as in 2GiB): weights, attention matrices alive at once, the cache.", "BYTES"
         ),
     ]
     max_flops: Annotated[Real, Option("Maximum FLOPs of the run: 10G.", "COUNT")]

@@ -87,9 +87,9 @@ class ReportPlan(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     devices: Count
     memory: DeviceMemory
-    bound_step_seconds: Seconds | None
-    no_time: str | None = None
-    """Why it takes none."""
+    bound_step_seconds: Seconds
+    shortage: str | None = None
+    """By how much it does not fit."""
     remedies: tuple[str, ...] = ()
     """Options with which, together, it would."""
 

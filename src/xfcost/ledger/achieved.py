@@ -126,7 +126,7 @@ def reached(ledger: Ledger) -> AchievedRates | None:
         return None
     if plan is not None:
         step = timing.wall * plan.micro_batches
-        return AchievedRates(plan.model_flops / plan.peak / step, None, plan.least_step_seconds / step)
+        return AchievedRates(plan.model_flops / plan.peak / step, None, plan.bound_step_seconds / step)
     if (on := ledger.on) is None:
         return None
     compute, memory = _bound_seconds(on)

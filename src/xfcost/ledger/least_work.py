@@ -116,7 +116,9 @@ def row_bytes(row: Operation, ledger: Ledger) -> int | None:
     weights = int(stored.read_bytes(row, expected_weights(row)))
     shared = None if ledger.on is None else ledger.on.reads.get(row.path)
     if row.operand_bytes is not None:
-        return row.operand_bytes if shared is None else row.operand_bytes - weights + shared.weights
+        if shared is None:
+            return row.operand_bytes
+        return (row.operand_bytes - weights) * shared.activations + shared.weights
     if row.core is not None and row.fused:
         keys = (1 if shared is None else shared.cache_copies) * (
             ledger.bytes_per_cached if ledger.metadata.mode == "decode" else element
@@ -148,9 +150,11 @@ def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     if dtype == TF32 and not row.macs and "float32" in on.device.peaks:  # element-wise work has no TF32
         dtype = "float32"
     peak = on.count * ledger.storage.peak(row, on.device, dtype)
-    compute, memory = row.flops / peak, moved / on.bytes_per_second
+    shared = ledger.on.reads.get(row.path)
+    flops = row.flops * (1 if shared is None else shared.computed)
+    compute, memory = flops / peak, moved / on.bytes_per_second
     bound: Bound = "memory-bound" if memory > compute else "compute-bound"
-    return RowBound(moved, row.flops / moved, bound, max(compute, memory))
+    return RowBound(moved, flops / moved, bound, max(compute, memory))
 
 
 def row_bounds(ledger: Ledger) -> dict[str, RowBound]:

@@ -205,10 +205,11 @@ class Ledger(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True, dict=
 
     @property
     def no_time(self) -> str | None:
-        """Why there is no time for the devices of `--on`: the run does not fit. None if it fits, or without devices."""
-        plan = None if self.training is None else self.training.plan
-        found = self.on or plan
-        return None if found is None else found.no_time
+        """Why there is no time for the devices of `--on`: the run does not fit. None if it fits, or without devices.
+
+        A training step has a time all the same.
+        """
+        return None if self.on is None else self.on.no_time
 
     def attention_memory(self) -> dict[str, int]:
         """Bytes of attention matrices (`matrices.AttentionMemory`).

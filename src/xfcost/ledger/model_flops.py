@@ -77,7 +77,7 @@ def model_macs(row: Operation) -> int:
 
 
 def recomputed_macs(row: Operation) -> int:
-    """MACs of all blocks of `row` that its backward pass recomputes; of a spec on devices without checkpointing."""
+    """MACs of all blocks of `row` that its backward pass recomputes."""
     return recomputed_scores(row) + _forward_again(row)
 
 

@@ -351,7 +351,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     flops: Figure | None = None
     """Published number of FLOPs, two per MAC."""
     weights: Literal["int4", "fp8", "mxfp4", "int8"] | None = None
-    """Format of the published weights, one of `--weights-dtype`; reports say where a run counts them in its dtype."""
+    """Format of the published weights, one of `--weights-dtype`; runs on devices or with a cache count them in it."""
     source: str
     """Where the figures were published: a table, a section, a repository."""
     convention: str | None = None

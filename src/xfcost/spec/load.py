@@ -25,7 +25,7 @@ from xfcost.ledger.errors import (
     shown,
 )
 from xfcost.ledger.files import Expected
-from xfcost.ledger.quantization import WeightFormat
+from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightFormat
 from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.hub import hub_name
 from xfcost.spec.models import config_of, listed_name, models, squeezed, squeezed_names
@@ -84,9 +84,14 @@ class Loaded(msgspec.Struct, frozen=True):
     name: str
     settings: tuple[str, ...] = ()
     weights: WeightFormat | str | None = None
-    """Of a config.json: the format of its checkpoint's weights, or what is not known of that."""
+    """The format of its published weights; of a config.json that of its checkpoint, or what is not known of that."""
     positions: int | None = None
     """Of a config.json: the most tokens that it has positions for."""
+
+
+def _published_weights(spec: Spec) -> WeightFormat | None:
+    form = next((one.weights for one in spec.published if one.weights is not None), None)
+    return None if form is None else msgspec.structs.replace(WEIGHT_FORMATS[form], published=True)
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -257,7 +262,8 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
         SpecError: with file, line and path of every error.
     """
     try:
-        return Loaded(converted(data, Spec), data, source, name, tuple(settings))
+        spec = converted(data, Spec)
+        return Loaded(spec, data, source, name, tuple(settings), weights=_published_weights(spec))
     except msgspec.ValidationError:
         found = combined(_spec_errors(data, source, name))
     # whose keys are those of a spec knows them

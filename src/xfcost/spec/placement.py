@@ -49,7 +49,6 @@ from xfcost.spec.run import (
     cache_of,
     check_prefix,
     chosen_for,
-    is_deployed,
     is_language_model,
     tensors_of,
     weights_of,
@@ -257,7 +256,7 @@ class Placement:
             weight_format=weight_format,
             checkpoint=tensors_of(self.loaded.weights),
             positions=positions,
-            warnings=(*self._widely_set(), *warnings, *self._beyond(positions, last), *self._unlike_published()),
+            warnings=(*self._widely_set(), *warnings, *self._beyond(positions, last)),
             cache_format=cache_of(run, self.loaded.weights),
             memory_level=run.memory_level,
             lora=run.lora,
@@ -335,14 +334,6 @@ class Placement:
         if positions is None or not isinstance(stream.input, TokenInput):
             return ()
         return beyond_positions(stream.input.length + self.run.new_tokens - 1, positions)
-
-    def _unlike_published(self) -> tuple[str, ...]:
-        """A warning where the weights of a deployed run are counted in its dtype, and published in another format."""
-        form = next((one.weights for one in self.spec.published if one.weights is not None), None)
-        if form is None or self.run.weight_format is not None or self.run.mode == "train" or not is_deployed(self.run):
-            return ()
-        counted = f"--weights-dtype {form} counts them as published"
-        return (f"weights are published in {form}, and counted in {self.chosen.dtype}; {counted}",)
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry, embed, shape = self.stem(path, stream, number)

@@ -196,7 +196,7 @@ class SpecSystem(System):
             XfcostError: as `account`; the generation has no decode steps, the device is not calibrated, or its step
                 recomputes.
         """
-        if run.plan is not None and run.plan.mesh is None and run.plan.recompute != "none":
+        if run.plan is not None and run.plan.recompute != "none":
             option = "--predict" if how.predict is not None else "--device"
             raise UsageError(
                 f"--recompute {run.plan.recompute}: a spec's model runs without checkpoints; leave {option} out, or "
@@ -233,8 +233,8 @@ class SpecSystem(System):
                 ledger = with_training(ledger, architecture, run.plan)
             ledger = self._traced(ledger, run, architecture, how.say) if traces else with_mode(ledger, *given)
             if run.plan is not None:  # a trace knows the activations of every model
-                ledger = with_recomputation(ledger, architecture, run.plan)
-                return architecture, with_training_plan(ledger, architecture, run.plan)
+                ledger = with_training_plan(ledger, architecture, run.plan)
+                return architecture, with_recomputation(ledger, architecture, run.plan)
             if run.on is None and not run.choices:
                 return architecture, ledger
             from xfcost.parts.serving.bounds import sizes_of_spec, with_devices

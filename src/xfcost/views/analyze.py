@@ -95,7 +95,9 @@ def _parts(
     yield operations or groups_table(ledger, by, depth, order)
     if ledger.has_kinds:
         yield from (Gap(), mixing_table(ledger))
-    yield from (Gap(), memory_text(ledger))
+    yield Gap()
+    if verbose or not _few_statistics(ledger):
+        yield memory_text(ledger)
     yield from traffic_texts(ledger, verbose=verbose)
     yield from mask_texts(ledger)
     yield from matrix_multiply_texts(ledger)
@@ -407,6 +409,19 @@ def memory_text(ledger: Ledger) -> TextLines:
         several = "s" if metadata.extra_tokens > 1 else ""
         text = line(f"{text.texts[0]}; with {metadata.extra_tokens} special token{several}", head=text.head)
     return text
+
+
+# A smaller share of the memory is no figure of a report.
+_VISIBLE: Final = 0.001
+
+
+def _few_statistics(ledger: Ledger) -> bool:
+    """Are the statistics of fused attention next to nothing beside the memory of a run with a cache, or on devices?"""
+    if ledger.on is None and ledger.cache is None:
+        return False
+    whole = ledger.held_bytes + (0 if ledger.cache is None else ledger.cache.bytes)
+    fused = not any(row.matrix is not None and row.matrix.entries for row in ledger.rows)
+    return fused and 0 < ledger.attention_memory()["peak"] < _VISIBLE * whole
 
 
 def _held(ledger: Ledger) -> str:

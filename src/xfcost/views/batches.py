@@ -14,7 +14,7 @@ from xfcost.ledger.json_objects import json_text, ledger_object
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.read_numbers import whole
 from xfcost.parts.serving.result import MemoryNeed, Speculation, output_word
-from xfcost.parts.serving.text import included_texts, reach_texts
+from xfcost.parts.serving.text import AT_MOST, included_texts, reach_texts
 from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
 from xfcost.report.input_description import default_notes, input_warnings
@@ -56,7 +56,7 @@ def _break_even(one: Speculation) -> float | None:
 
 # Columns of speculative decoding: key -> heading, value, text.
 _ROUNDS: Final[dict[str, tuple[str, Callable[[Speculation], Any], Callable[[Any], str]]]] = {
-    "draft_outputs_per_second": ("with draft", _gain("tokens_per_second"), units.count),
+    "draft_outputs_per_second": ("drafted", _gain("tokens_per_second"), units.count),
     "draft_speed_up": ("speed-up", _gain("speed_up"), lambda ratio: units.ratio(ratio, 3)),
     "break_even_accepted": ("even at", _break_even, lambda accepted: f"{accepted:.2f} accepted"),
 }
@@ -74,7 +74,10 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
                 yield _Column(quantity.head, key, values, [figure_text(key, value) for value in values])
         elif key in _ROUNDS:
             head, of, text = _ROUNDS[key]
-            values = [None if ledger.speculation is None else of(ledger.speculation) for ledger in ledgers]
+            found = [ledger.speculation for ledger in ledgers]
+            if key == "draft_outputs_per_second" and not any(one is not None and one.estimated for one in found):
+                head += AT_MOST
+            values = [None if one is None else of(one) for one in found]
             if any(value is not None for value in values):
                 yield _Column(head, key, values, [units.DASH if value is None else text(value) for value in values])
         elif on_devices:
@@ -96,7 +99,7 @@ def _of_devices(key: str, ledgers: Sequence[Ledger], mode: str) -> _Column:
         bounds = [on.time.bound for on in found]
         return _Column("bound by", key, bounds, [one.removesuffix("-bound") for one in bounds])
     rates = [None if on.no_time is not None or on.outputs is None else on.outputs / on.seconds for on in found]
-    return _Column(f"{output_word(mode)}/s", key, rates, list(map(units.count, rates)))
+    return _Column(f"{output_word(mode)}/s{AT_MOST}", key, rates, list(map(units.count, rates)))
 
 
 def read_runs(option: str, given: str) -> list[int]:

@@ -133,7 +133,7 @@ def cost_texts(comparison: Comparison) -> Iterator[TextLines]:
         experts = quantity == "read_bytes" and any(map(by_chance, comparison.ledgers))
         yield from _least_texts(comparison, quantity, f"{words} {EXPECTED}" if experts else words)
     yield from _on_devices(comparison)
-    yield from _plans_without_time(comparison)
+    yield from _plans_that_do_not_fit(comparison)
     yield from time_texts(comparison)
 
 
@@ -161,11 +161,12 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
         yield TextLines([text], advice=fit_advice(one))
 
 
-def _plans_without_time(comparison: Comparison) -> Iterator[TextLines]:
-    """A line of each training plan that does not fit."""
+def _plans_that_do_not_fit(comparison: Comparison) -> Iterator[TextLines]:
+    """A line of each, whose time is that of its FLOPs."""
     for name, ledger in comparison.by_name.items():
-        if ledger.training is not None and ledger.no_time is not None:
-            yield line(ledger.no_time, head=f"{name}: ")
+        plan = None if ledger.training is None else ledger.training.plan
+        if plan is not None and plan.shortage is not None:
+            yield line(plan.shortage, head=f"{name}: ")
 
 
 def no_estimates(comparison: Comparison) -> list[TextLines]:
@@ -178,7 +179,7 @@ def no_estimates(comparison: Comparison) -> list[TextLines]:
             reasons.setdefault(no_estimate(on), []).append(name)
     return [
         TextLines(
-            ["These are lower bounds" if len(names) == len(bounded) else f"{names_text(names)}: no estimate"],
+            ["No run takes less time" if len(names) == len(bounded) else f"{names_text(names)}: no estimate"],
             advice=advice,
         )
         for advice, names in reasons.items()
@@ -679,11 +680,15 @@ def _records(comparison: Comparison) -> list[dict[str, Any]]:
         | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
         for name, ledger in comparison.by_name.items()
     ]
-    planned = any(ledger.on or (ledger.training and ledger.training.plan) for ledger in comparison.ledgers)
-    reasons = [{"no_time": ledger.no_time} if planned else {} for ledger in comparison.ledgers]
+    on_devices = any(ledger.on for ledger in comparison.ledgers)
+    plans = [None if ledger.training is None else ledger.training.plan for ledger in comparison.ledgers]
+    reasons = [
+        ({"no_time": ledger.no_time} if on_devices else {}) | ({} if plan is None else {"shortage": plan.shortage})
+        for ledger, plan in zip(comparison.ledgers, plans, strict=True)
+    ]
     return [
-        row | comparison.figures[name] | no_time | _timing_cells(ledger) | _ratio_cells(comparison, name)
-        for name, row, ledger, no_time in zip(comparison.names, inputs, comparison.ledgers, reasons, strict=True)
+        row | comparison.figures[name] | reason | _timing_cells(ledger) | _ratio_cells(comparison, name)
+        for name, row, ledger, reason in zip(comparison.names, inputs, comparison.ledgers, reasons, strict=True)
     ]
 
 

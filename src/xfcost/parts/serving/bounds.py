@@ -26,6 +26,7 @@ from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import kept_macs, kept_shares, weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.offload import Offload
+from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing, Parallelism
 from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.ledger.units import FLOPS_PER_MAC
@@ -488,7 +489,7 @@ def _of_replica(ledger: Ledger, sizes: SizedRun, mode: Mode) -> Ledger:
     return msgspec.structs.replace(mine, cache=cached.times(sizes.batch, ledger.metadata.batch))
 
 
-# Formats of weights and cache that are tried, the least change first.
+# Formats of weights and cache that are tried, the least change first; without fp8 units int8 in its place.
 _SMALLER: Final = ((None, "fp8"), ("fp8", None), ("fp8", "fp8"), ("int4", None), ("int4", "fp8"))
 
 
@@ -498,7 +499,10 @@ def _remedies(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> It
         yield more
     own, own_cache = ledger.metadata.weight_format, ledger.metadata.cache_format
     bits = math.inf if own is None else own.bits
-    for weights, cached in _SMALLER:
+    device = None if run.on is None else run.on.device
+    eight = "fp8" if device is None or "float8" in device.peaks else "int8"
+    for pair in _SMALLER:
+        weights, cached = (eight if one == "fp8" else one for one in pair)
         if (weights and WEIGHT_FORMATS[weights].bits >= bits) or (cached and (own_cache or not need.cache)):
             continue
         other = ledger.stored_as(WEIGHT_FORMATS[weights] if weights else own, cached or own_cache)
@@ -550,7 +554,13 @@ def _reads_of_sharing(ledger: Ledger, mine: Ledger, sizes: SizedRun, mode: Mode)
     for row in part.rows:
         groups = ceil_div(busy, shares.together(row))
         passes = batches * shares.together(row) * groups
-        found[row.path] = SharedReads(ceil(passes * shares.weights_read(row, part)), float(shares.cache_copies(row)))
+        computed = shares.computed(row)
+        found[row.path] = SharedReads(
+            weights=ceil(passes * shares.weights_read(row, part)),
+            cache_copies=float(shares.cache_copies(row)),
+            computed=float(computed),
+            activations=shares.plan.tensor if computed == shares.plan.tensor else 1,
+        )
     return found
 
 
@@ -596,7 +606,7 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
     part, _ = _micro_batch(sizes, tokens, mode, counted)
     passes = stages * shares.replicas
     read = shares.weight_bytes(part) + ceil(shares.cache_read_bytes(part))
-    compute = _compute(part, on)
+    compute = _compute(part, on, shares.computed)
     for name in ("flops", "quantised_flops"):
         compute |= {name: compute[name] * passes} if name in compute else {}
     link = shares.exchange(part)
@@ -616,14 +626,19 @@ def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
     return TimeBound(bytes=read, bandwidth=on.bytes_per_second, **_compute(ledger, on))
 
 
-def _compute(ledger: Ledger, on: DeviceGroup) -> dict[str, Any]:
-    """FLOPs that no implementation avoids and their peak; those of products with quantised operands, and theirs."""
+def _compute(
+    ledger: Ledger, on: DeviceGroup, computed: Callable[[Operation], Fraction] = lambda _: Fraction(1)
+) -> dict[str, Any]:  # fmt: skip
+    """FLOPs that no implementation avoids and their peak; those of products with quantised operands, and theirs.
+
+    `computed` says how often the devices compute a row, all together.
+    """
     stored, dtype, shares = ledger.storage, ledger.metadata.dtype, kept_shares(ledger.rows, ledger.metadata.batch)
     flops: dict[float, int] = {on.device.peak(dtype): 0}
     for row in ledger.rows:
         if macs := row.times * kept_macs(row, shares):
             peak = stored.peak(row, on.device, dtype)
-            flops[peak] = flops.get(peak, 0) + FLOPS_PER_MAC * macs
+            flops[peak] = flops.get(peak, 0) + int(FLOPS_PER_MAC * macs * computed(row))
     peak, *faster = flops
     found: dict[str, Any] = {"flops": sum(flops.values()), "peak": on.count * peak}
     if faster:

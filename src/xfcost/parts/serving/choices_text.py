@@ -10,6 +10,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.parts.serving.choices import DeviceChoice
 from xfcost.parts.serving.result import output_word
 from xfcost.parts.serving.text import (
+    AT_MOST,
     EXPECTED,
     cache_answers,
     cache_name,
@@ -23,7 +24,7 @@ from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, 
 from xfcost.report.input_description import default_notes
 
 # Columns that a narrow screen has no room for, the first ones hidden first.
-_HIDDEN_FIRST = ("bound by", "memory", "of each", "lower bound", "takes", "limit")
+_HIDDEN_FIRST = ("bound by", "memory", "of each", f"of each{AT_MOST}", "lower bound", "takes", "limit")
 
 
 def document(ledger: Ledger, *, verbose: bool = False) -> Document:
@@ -82,7 +83,7 @@ def _cells(choice: DeviceChoice, ledger: Ledger) -> dict[str, str]:
         "takes": units.count(choice.takes),
         "memory": units.DASH if memory is None else f"{units.size(memory, 3)}{star}",
     }
-    outputs, each = choice.outputs_per_second, None
+    outputs, each, most = choice.outputs_per_second, None, _at_most(ledger)
     if rate is not None:
         each = 1 / rate.seconds if rate.seconds else None
     elif batch > 1 and ledger.metadata.mode in ("decode", "generate"):
@@ -96,10 +97,16 @@ def _cells(choice: DeviceChoice, ledger: Ledger) -> dict[str, str]:
         largest = units.DASH if rate is None else "any" if rate.batch is None else f"{rate.batch:,}"
         cells |= {"batch": largest, "limit": rate.limit or units.DASH if rate is not None else units.DASH}
     return cells | {
-        f"{_outputs(ledger)}/s": units.count(outputs, 3),
-        "of each": units.count(each, 3),
-        "per unit paid": units.count(choice.outputs_per_price, 3),
+        f"{_outputs(ledger)}/s{most}": units.count(outputs, 3),
+        f"of each{most}": units.count(each, 3),
+        f"per unit paid{most}": units.count(choice.outputs_per_price, 3),
     }
+
+
+def _at_most(ledger: Ledger) -> str:
+    """What the headings of rates say where times are lower bounds, and no estimates."""
+    found = next((choice.found for choice in ledger.choices if choice.found is not None), None)
+    return AT_MOST if found is not None and found.mfu is None and found.mbu is None else ""
 
 
 def _faster(ledger: Ledger) -> str:

@@ -52,7 +52,7 @@ class DeviceOptions(TypedDict, total=False):
     mbu: Annotated[
         Real,
         Option(
-            "With --on: share of the memory bandwidth reached (60%).",
+            "With --on: share of the memory bandwidth reached (as in 60%).",
             "SHARE",
             read.share("of the memory's bandwidth", "0.6", "60%"),
         ),
@@ -77,7 +77,7 @@ class DeviceOptions(TypedDict, total=False):
     memory_share: Annotated[
         Real,
         Option(
-            "With --on: share of each device's memory that the run may use (90%).",
+            "With --on: share of each device's memory that the run may use (as in 90%).",
             "SHARE",
             read.share("of each device's memory", "0.9", "90%"),
         ),
@@ -113,7 +113,7 @@ class DeviceOptions(TypedDict, total=False):
     host_memory: Annotated[
         Whole,
         Option(
-            "With --offload: the host's memory (64GiB).",
+            "With --offload: the host's memory (as in 64GiB).",
             "BYTES",
             read.host_memory,
         ),
@@ -130,7 +130,7 @@ class DeviceOptions(TypedDict, total=False):
     peak: Annotated[
         Real,
         Option(
-            "With --tokens and --mfu: peak of one device (312T), to compute days.",
+            "With --tokens and --mfu: peak of one device (as in 312T), to compute days.",
             "FLOP/S",
             read.flops_per_second("312T"),
         ),
@@ -138,7 +138,9 @@ class DeviceOptions(TypedDict, total=False):
     sustained: Annotated[
         Real,
         Option(
-            "Sustained rate of one device (125T), instead of --peak and --mfu.", "FLOP/S", read.flops_per_second("125T")
+            "Sustained rate of one device (as in 125T), instead of --peak and --mfu.",
+            "FLOP/S",
+            read.flops_per_second("125T"),
         ),
     ]
     devices: Annotated[
@@ -157,7 +159,7 @@ class PrefixOption(TypedDict, total=False):
     cached_prefix: Annotated[
         Whole,
         Option(
-            "In prefill and generate: first tokens of the prompt whose cache is there already (6k).",
+            "In prefill and generate: first tokens of the prompt whose cache is there already (as in 6k).",
             "INT",
             read.integer(MOST_PREFIX, "6k", what="how many first tokens of the prompt are cached,"),
             python="The prefill computes the other tokens, which read the whole cache.",
@@ -171,7 +173,7 @@ class StepTimeOption(TypedDict, total=False):
     step_time: Annotated[
         Real,
         Option(
-            "Measured time of the run or training step (210ms): its MFU with --on, or of training with --peak.",
+            "Measured time of the run or training step (as in 210ms): its MFU with --on, or of training with --peak.",
             "TIME",
             time_limit,
             python="Or seconds.",
@@ -192,7 +194,7 @@ class ChoosingOptions(TypedDict, total=False):
         ),
     ]
     tokens_per_user: Annotated[
-        Real, Option("With --on: find the largest batch with this rate per sample (30).", "RATE", read.rate)
+        Real, Option("With --on: find the largest batch with this rate per sample (as in 30).", "RATE", read.rate)
     ]
 
 
@@ -219,7 +221,7 @@ class DraftOptions(TypedDict, total=False):
     accepted: Annotated[
         Real,
         Option(
-            "With --draft: drafted tokens accepted per round, on average (3.2).",
+            "With --draft: drafted tokens accepted per round, on average (as in 3.2).",
             "TOKENS",
             read.accepted,
             python="vLLM's mean acceptance length and SGLang's accept length are one more.",
@@ -228,7 +230,7 @@ class DraftOptions(TypedDict, total=False):
     acceptance: Annotated[
         Real,
         Option(
-            "With --draft: probability that a drafted token is accepted (80%), instead of --accepted.",
+            "With --draft: probability that a drafted token is accepted (as in 80%), instead of --accepted.",
             "RATE",
             read.share("of the drafted tokens", "0.8", "80%"),
             python="Of tokens one after the other: α + α² + … + α^k are accepted (Leviathan et al. 2023, equation 1).",

@@ -186,6 +186,17 @@ class Shares(NamedTuple):
         repeated = Fraction(t * found.held(t), found.kv_heads) - 1
         return 1 + repeated * Fraction(found.of_keys.get(outputs, 0), outputs)
 
+    def computed(self, row: Operation) -> Fraction:
+        """How often they compute a row, all together: as often as they hold its weights.
+
+        Heads divide norms of their own, experts the tokens; norms and adds of residuals every device computes whole.
+        """
+        if row.role is not None:
+            return Fraction(self.plan.tensor)
+        found = self.sharing(row)
+        of_heads = found is not None and not found.whole and not row.weight_matrices
+        return Fraction(1) if of_heads or not row.params or self.of_experts(row) else self.copies(row)
+
     def cache_copies(self, row: Operation | None = None) -> Fraction:
         """How often they hold the keys and values of a row; without one of the layer with the most copies."""
         if row is not None and row.cache is not None and row.cache.recurrent:

@@ -229,12 +229,16 @@ class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedReads(NamedTuple):
-    """What all devices together read of one block's operation, where they share the model as given."""
+    """What all devices together read and compute of one block's operation, where they share the model as given."""
 
     weights: int
     """Bytes of weights."""
     cache_copies: float
     """How often they hold, and read, its keys and values."""
+    computed: float
+    """How often they compute it: 1 where they divide it, on 4 devices 4 where each computes the whole."""
+    activations: int
+    """How often they read and write its activations."""
 
 
 def output_word(mode: str) -> str:
@@ -448,7 +452,7 @@ class WithAccepted(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float | None
     """Of all samples."""
     speed_up: float | None
-    """Against decoding without a draft, both at their bounds."""
+    """Against decoding without a draft, both at their bounds, whether they fit or not."""
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True):
@@ -529,8 +533,8 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True):
         return known and self.seconds(*self.times, *self.prefill_times, *self.plain_times, estimated=True) is not None
 
     def lasting(self, *times: TimeBound) -> float | None:
-        """Seconds of passes, estimated where all are; None without devices, or room on them."""
-        return self.seconds(*times, estimated=self.estimated) if self.plain_times and self.fits else None
+        """Seconds of passes, estimated where all are, whether they fit or not; None without devices."""
+        return self.seconds(*times, estimated=self.estimated) if self.plain_times else None
 
     @property
     def break_even(self) -> float | None:
@@ -545,14 +549,15 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True):
         rounds, tokens = self.from_rounds / (accepted + 1), self.from_rounds + (self.prefill is not None)
         one, prefill, plain = (self.lasting(*times) for times in (self.times, self.prefill_times, self.plain_times))
         seconds = None if one is None or prefill is None else prefill + rounds * one
+        fitting = seconds if self.fits else None
         flops = rounds * (self.verification.flops + self.drafting.flops) + (self.prefill.flops if self.prefill else 0)
         return WithAccepted(
             accepted=accepted,
             acceptance=self.acceptance_of(accepted),
             tokens=accepted + 1,
             flops_per_token=flops / self.batch / tokens,
-            seconds_per_token=None if seconds is None else seconds / tokens,
-            tokens_per_second=self.batch * tokens / seconds if seconds else None,
+            seconds_per_token=None if fitting is None else fitting / tokens,
+            tokens_per_second=self.batch * tokens / fitting if fitting else None,
             speed_up=plain / seconds if seconds and plain else None,
         )
 

@@ -27,6 +27,10 @@ from xfcost.parts.serving.result import (
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
 EXPECTED: Final = "with the expected experts"
+# A smaller share of the memory is no part of it in a report.
+_VISIBLE: Final = 0.001
+# Behind the heading of rates at the lower bound of the time.
+AT_MOST: Final = " ≤"
 
 
 def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
@@ -269,13 +273,16 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
     if found.estimate is not None:
         yield _time_line(f"estimate at {shares_text(found)}: ", found.estimate, "", found, (mode, batch))
     elif ledger.prediction is None:
-        yield TextLines(["This is a lower bound"], advice=no_estimate(found))
-    if found.evidence is not None and mode != "forward":  # published runs are of prompts and of generation
-        yield evidence_text(found.evidence, seconds_range(found.evidence), " per step" if mode == "decode" else "")
+        yield TextLines(["No run takes less time"], advice=no_estimate(found))
+    evidence = found.evidence
+    if evidence is not None and mode != "forward":  # published runs are of prompts and of generation
+        times = seconds_range(evidence) + (" per step" if mode == "decode" else "")
+        rates = "" if evidence.seconds is None else _rates(found, evidence.seconds, (mode, batch))
+        yield evidence_text(evidence, f"{times}, {rates}" if rates else times)
 
 
-def evidence_text(evidence: Evidence, times: str, per: str = "") -> TextLines:
-    """`published runs like this reach 41 to 69 % of the bound (17 runs; decode, 1 sample, …): 26 to 43 ms`."""
+def evidence_text(evidence: Evidence, times: str) -> TextLines:
+    """`published runs like this reach 41 to 69 % of the bound (17 runs; decode, 1 sample, …): 26 to 43 ms, …`."""
     head = "published runs like this"
     count = units.number_of(len(evidence.runs), "run")
     if evidence.shares is None:
@@ -283,7 +290,7 @@ def evidence_text(evidence: Evidence, times: str, per: str = "") -> TextLines:
         return line(f"{found} ({evidence.why_none})", head=f"{head}: ")
     alone = "" if evidence.bound_seconds == evidence.least_seconds else " without communication"
     shares = value_range(*(f"{100 * share:.0f} %" for share in evidence.shares))
-    words = f" reach {shares} of the bound{alone} ({count}; {', '.join(evidence.alike)}): {times}{per}"
+    words = f" reach {shares} of the bound{alone} ({count}; {', '.join(evidence.alike)}): {times}"
     return line(words, head=head)
 
 
@@ -302,7 +309,9 @@ def speculation_texts(ledger: Ledger) -> Iterator[TextLines]:
     words += f"verifies {one.draft_tokens + 1:,} of each sample in one pass, with "
     words += f"{units.ratio(one.verification.flops / (one.step.flops or 1), 3)} the FLOPs of a step"
     if one.drafting.flops:
-        words += f"; drafting takes {units.percent(one.drafting.flops, one.step.flops)} of a step's"
+        words += f"; drafting takes {units.percent(one.drafting.flops, one.step.flops)} of a step's FLOPs"
+        if one.step_time is not None and (drafting := one.lasting(*one.draft_times)) is not None:
+            words += f", and {units.percent(drafting, one.lasting(one.step_time) or 0.0)} of its time"
     yield line(words, head="speculative decoding: ")
     if one.memory is not None and found is not None and (one.draft_weights or not one.fits):
         more = [f"weights {units.size(one.draft_weights)}"] if one.draft_weights else []
@@ -313,11 +322,10 @@ def speculation_texts(ledger: Ledger) -> Iterator[TextLines]:
             fits = f"fits, {units.size(spare)} of {units.size(available)}{found.memory_words} to spare"
         words = f"{' + '.join(more)} more; " if more else ""
         yield line(words + (fits or "the memory is not known"), head="memory with the draft: ")
-    if found is not None and one.break_even is not None:
+    if found is not None and one.fits:
         basis = f"estimated at {shares_text(found)}" if one.estimated else "at the bound"
         yield from _round_texts(one, f"{basis} {EXPECTED}" if one.experts else basis)
-    if found is None or one.break_even is not None:
-        yield from _accepted_texts(one)
+    yield from _accepted_texts(one)
 
 
 # From here on a verification takes visibly longer than a step; with fewer accepted tokens than that a round is as long.
@@ -355,15 +363,22 @@ def _accepted_texts(one: Speculation) -> Iterator[TextLines]:
     if one.accepted is None:
         example = f"--accepted {_OFTEN * one.draft_tokens:.2g}"
         advice = f"pass how many tokens are accepted: {example} (vLLM's mean acceptance length less 1), or "
-        yield TextLines([even or "the gain depends on the draft"], advice=f"{advice}--acceptance 80%")
+        advice += "--acceptance 80%" + ("" if even else "; for the speed-up, add devices, such as --on h100-sxm")
+        yield TextLines([even or "the gain depends on the draft"], advice=advice)
         return
     gained = one.with_accepted(one.accepted)
-    words = f"{gained.tokens:.3g} tokens per round, {units.count(gained.flops_per_token)}FLOPs per token"
-    if gained.tokens_per_second is not None and gained.speed_up is not None:
-        each = f", {units.count(gained.tokens_per_second / one.batch, 3)} of each sample" if one.batch > 1 else ""
-        words = f"{gained.tokens:.3g} tokens per round; {units.count(gained.tokens_per_second, 3)} tokens/s{each}, "
-        words += f"{units.ratio(gained.speed_up, 3)} as fast as without a draft"
-    yield line(words, head=f"with {one.accepted:.3g} of {one.draft_tokens} accepted: ")
+    words, advice = f"{gained.tokens:.3g} tokens per round", ""
+    if gained.speed_up is None:
+        words += f", {units.count(gained.flops_per_token)}FLOPs per token"
+        advice = "for the speed-up, add devices, such as --on h100-sxm"
+    else:
+        if gained.tokens_per_second is not None:
+            each = f", {units.count(gained.tokens_per_second / one.batch, 3)} of each sample" if one.batch > 1 else ""
+            most = "" if one.estimated else "at most "
+            words += f"; {most}{units.count(gained.tokens_per_second, 3)} tokens/s{each}"
+        words += f", {units.ratio(gained.speed_up, 3)} as fast as without a draft"
+        words += "" if one.estimated else ", both at their bounds"
+    yield TextLines([words], head=f"with {one.accepted:.3g} of {one.draft_tokens} accepted: ", advice=advice)
     if even:
         yield line(even)
 
@@ -383,18 +398,18 @@ def speculation_table(ledger: Ledger) -> DataTable | None:
     one = ledger.speculation
     if one is None:
         return None
-    heads = ["tokens/round", "FLOPs/token"]
-    if one.break_even is not None:
-        each = ["per sample"] if one.batch > 1 else []
-        heads = ["per token", "tokens/s", *each, "speed-up"]
+    heads = ["tokens/round", "FLOPs/token", *([] if one.break_even is None else ["speed-up"])]
+    rate, per_sample = (name if one.estimated else f"{name}{AT_MOST}" for name in ("tokens/s", "per sample"))
+    if one.break_even is not None and one.fits:
+        heads = ["per token", rate, *([per_sample] if one.batch > 1 else []), "speed-up"]
     rows = []
     for row in one.rows():
         cells = {
             "tokens/round": f"{row.tokens:g}",
             "FLOPs/token": units.count(row.flops_per_token),
             "per token": units.seconds(row.seconds_per_token),
-            "tokens/s": units.count(row.tokens_per_second),
-            "per sample": units.count(row.tokens_per_second and row.tokens_per_second / one.batch),
+            rate: units.count(row.tokens_per_second),
+            per_sample: units.count(row.tokens_per_second and row.tokens_per_second / one.batch),
             "speed-up": units.ratio(row.speed_up, 3),
         }
         first = [f"{row.accepted:g} of {one.draft_tokens}", f"{100 * row.acceptance:.3g} %"]
@@ -445,18 +460,36 @@ def no_estimate(found: OnDevices) -> str:
 
 
 def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> TextLines:
-    """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`; and their price."""
-    mode, batch = run
+    """`lower bound: 17.7 ms per step, memory-bound; at most 452 tokens/s, 56.5 of each sample`; and their price.
+
+    Of what `what` bounds, the rate is the most, and the price the least.
+    """
+    mode, _ = run
     per = " per step" if mode == "decode" else ""
-    outputs = output_word(mode)
     if found.outputs is None:
         return line(f"{units.seconds(seconds)} per {'step' if per else 'run'}{f', {what}' if what else ''}", head=head)
-    rate = f"{units.count(found.outputs / seconds, 3)} {outputs}/s" if seconds else ""
-    if batch > 1 and mode in {"decode", "generate"} and seconds:
-        rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
+    rate = _rates(found, (seconds, seconds), run) if seconds else ""
+    most, least = ("at most ", "at least ") if what else ("", "")
+    rate = f"{most}{rate}" if rate else ""
     if (price := found.price_per_output(seconds)) is not None:
-        rate += f"; {1e6 * price:,.3g} per million {outputs}"
+        rate += f"; {least}{1e6 * price:,.3g} per million {output_word(mode)}"
     return line(f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}", head=head)
+
+
+def _rates(found: OnDevices, seconds: tuple[float, float], run: tuple[str, int]) -> str:
+    """`816 to 1.33 k tokens/s, 51.0 to 83.3 of each sample` of the least and the most seconds; empty where unknown."""
+    mode, batch = run
+    if found.outputs is None:
+        return ""
+    least, most = seconds
+
+    def rates(outputs: float) -> str:
+        return value_range(units.count(outputs / most, 3), units.count(outputs / least, 3))
+
+    words = f"{rates(found.outputs)} {output_word(mode)}/s"
+    if batch > 1 and mode in {"decode", "generate"}:
+        words += f", {rates(found.outputs / batch)} of each sample"
+    return words
 
 
 def rate_texts(ledger: Ledger) -> Iterator[TextLines]:
@@ -471,7 +504,8 @@ def rate_texts(ledger: Ledger) -> Iterator[TextLines]:
     elif not rate.batch:
         words = f"not even at batch 1: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
     else:
-        words = f"up to batch {rate.batch:,}, {_ENDS[rate.limit]}; {units.count(rate.outputs_per_second, 3)} tokens/s"
+        words = f"up to batch {rate.batch:,}, {_ENDS[rate.limit]}; {'' if found.mfu or found.mbu else 'at most '}"
+        words += f"{units.count(rate.outputs_per_second, 3)} tokens/s"
         words += f" together ({_OTHER[rate.limit]} {'at every batch' if other is None else f'up to {other:,}'})"
     yield line(words, head=f"{rate.tokens_per_user:g} tokens/s of each sample, {rate_basis(found, ledger)}: ")
 
@@ -530,14 +564,22 @@ def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
     """`memory: weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
     words = _memory_parts(ledger, need)
     each = " of the device that needs most" if need.of_each else ""
-    others = " (other activations are not counted)" if need.activations is None else ""
+    others = (
+        "" if need.activations is not None else f" ({'' if _no_part(need) else 'other '}activations are not counted)"
+    )
     return line(f"{words}{others}", head=f"memory{each}: ")
+
+
+def _no_part(need: MemoryNeed) -> bool:
+    """Are the attention matrices, where these activations alone are known, next to nothing?"""
+    return need.activations is None and need.alive < _VISIBLE * need.reserved
 
 
 def _memory_parts(ledger: Ledger, need: MemoryNeed) -> str:
     """`weights 131.4 GiB + KV cache 156.2 GiB + activations 2.1 MiB`."""
     alive = "attention matrices" if need.activations is None else "activations"
-    parts = {"weights": need.weights, cache_name(ledger.cache): need.held_cache, alive: need.alive}
+    parts = {"weights": need.weights, cache_name(ledger.cache): need.held_cache}
+    parts |= {} if _no_part(need) else {alive: need.alive}
     exact = {cache_name(ledger.cache): _reserved(ledger, need)}
     return " + ".join(f"{name} {units.size(size)}{exact.get(name, '')}" for name, size in parts.items() if size)
 
@@ -624,7 +666,7 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     measured = "" if device.calibrated is None else ", as calibrated"
     shared = "" if found.on.count == 1 else f", divided perfectly among {found.on.count:,}; without communication"
     if found.parallelism is not None:
-        shared = " of each device; the longest of products, memory and communication"
+        shared = "; the longest of products, memory and communication"
     each = 1 if found.parallelism is None else found.on.count
     cached = None if ledger.generation is None else ledger.generation.with_cache
     macs = ledger.total("macs") if cached is None else cached.macs
@@ -636,8 +678,9 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
         share = units.percent(found.time.quantised_flops, found.time.flops)
         rate = f"{units.count(faster / found.on.count)}FLOP/s"
         products += f", {share} of them with {quantised_words(found, ledger)} at {rate}"
+    what = "bound" if found.estimate is None else "bound and estimate"
     return (
-        f"{'bound' if found.estimate is None else 'bound and estimate'}: {products}; "
+        f"{what}{' per device' if each > 1 else ''}: {products}; "
         f"{units.size(round(found.time.bytes / each))}, weights{cache.get(mode, ' once')}, at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}{_host_rates(found)}"
     )

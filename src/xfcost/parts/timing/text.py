@@ -57,7 +57,7 @@ def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
     """A measured run compared with the bound on the devices of `--on`: the shares of their peak and bandwidth."""
     if (given := step_rates(ledger)) is not None:
         plan = None if ledger.training is None else ledger.training.plan
-        if plan is None or plan.no_time is not None or given.of_bound > 1:  # else its own lines have the shares
+        if plan is None or given.of_bound > 1:  # else its own lines have the shares
             yield line(f"{_shares_of(given)}; {_of_bound(given.of_bound)}", head="measured: ")
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:

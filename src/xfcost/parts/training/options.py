@@ -45,7 +45,7 @@ class TrainingOptions(TypedDict, total=False):
     tokens: Annotated[
         Real,
         Option(
-            "Tokens of the whole training run (300e9, 300B).",
+            "Tokens of the whole training run (as in 300e9, 300B).",
             "NUMBER",
             read.integer(_MOST_TOKENS, "300e9", floats=True),
         ),
@@ -53,7 +53,7 @@ class TrainingOptions(TypedDict, total=False):
     lora: Annotated[
         Whole,
         Option(
-            "Freeze the weights and add LoRA adapters of this rank (8); in other modes they run unmerged.",
+            "Freeze the weights and add LoRA adapters of this rank (as in 8); in other modes they run unmerged.",
             "RANK",
             read.integer(_MOST_RANK, "8"),
         ),
@@ -92,7 +92,7 @@ class TrainingOptions(TypedDict, total=False):
     global_batch: Annotated[
         Whole,
         Option(
-            "With --on: tokens per step (1M); --batch is the micro-batch.",
+            "With --on: tokens per step (as in 1M); --batch is the micro-batch.",
             "TOKENS",
             read.integer(_MOST_TOKENS, "1M", floats=True),
         ),

@@ -461,8 +461,7 @@ def with_step_time(ledger: Ledger, given: StepTime) -> Ledger:
     if found is None:
         return ledger
     if plan is not None:
-        at = _at(plan, found.mfu)
-        at = at if at.step_seconds is None else msgspec.structs.replace(at, step_seconds=given.seconds)
+        at = msgspec.structs.replace(_at(plan, found.mfu), step_seconds=given.seconds)
         plan = msgspec.structs.replace(plan, mesh=msgspec.structs.replace(plan.mesh, mfus=(found.mfu,)), at=(at,))
     if run is not None:
         devices = run.devices if plan is not None else given.devices
@@ -490,8 +489,8 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
             f"{computed:.1%} of their peak{masks}; expected at most {most:.1%}"
         )
     devices = plan.mesh.on.count
-    seconds = None if plan.no_time is not None else model / (mfu * plan.peak * devices)
-    days = None if plan.steps is None or seconds is None else plan.steps * seconds / DAY
+    seconds = model / (mfu * plan.peak * devices)
+    days = None if plan.steps is None else plan.steps * seconds / DAY
     price = plan.mesh.on.device.price_per_hour
     return AtUtilisation(
         mfu=mfu,

@@ -1,6 +1,6 @@
-"""A training step of a spec that recomputes, without devices: its rows as they run under checkpoints.
+"""A training step of a spec that recomputes: its rows as they run under checkpoints.
 
-On devices the rows stay those of a step without recomputation, and the plan has what a device saves and computes again.
+A plan on devices is made of the rows before: it divides what they save, and tries other recomputation.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NOTHING: Final = {"full": "there are no blocks but reversible ones", "selective
 
 
 def with_recomputation(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> Ledger:
-    """`ledger` of a training step with what `plan` recomputes, where it has no devices."""
+    """`ledger` of a training step with what `plan` recomputes."""
     words, training = plan.recompute, ledger.training
-    if words == "none" or plan.mesh is not None or training is None:
+    if words == "none" or training is None:
         return ledger
     again = checkpointed_rows(ledger, words)
     if not again:

@@ -106,8 +106,8 @@ class AtUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     """Model FLOPs per second, without recomputation, over the peak (Chowdhery et al. 2022, App. B)."""
     hfu: float
     """The same with recomputation: what the devices compute."""
-    step_seconds: float | None
-    """None where the run does not fit, and takes no time; so are days and the cost."""
+    step_seconds: float
+    """Whether the run fits or not; so are days and the cost, which are None without tokens or a price."""
     days: float | None
     device_days: float | None
     recomputation_days: float | None
@@ -156,7 +156,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...] = ()
     """Options with which it fits, where it doesn't."""
     evidence: Evidence | None = None
-    """Published runs like it, of the bound of one step; None where it does not fit."""
+    """Published runs like it, of the bound of one step."""
 
     @property
     def model_flops(self) -> int:
@@ -201,20 +201,17 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.steps is None else self.steps * self.least_step_flops
 
     @property
-    def least_step_seconds(self) -> float:
-        """A step of FLOPs that cannot be avoided, every device at its peak, whether it fits or not."""
-        return self.least_step_flops / (self.peak * self.mesh.on.count)
+    def bound_step_seconds(self) -> float:
+        """A lower bound of the time of a step: FLOPs that cannot be avoided, every device at its peak.
 
-    @property
-    def bound_step_seconds(self) -> float | None:
-        """A lower bound of the time of a step in the dtype of that peak; None where it does not fit."""
-        return self.least_step_seconds if self.no_time is None else None
+        Whether it fits or not.
+        """
+        return self.least_step_flops / (self.peak * self.mesh.on.count)
 
     @property
     def bound_days(self) -> float | None:
         """The same of the whole run."""
-        bound = self.bound_step_seconds
-        return None if self.steps is None or bound is None else self.steps * bound / DAY
+        return None if self.steps is None else self.steps * self.bound_step_seconds / DAY
 
     @property
     def device_bytes(self) -> int | None:
@@ -234,8 +231,8 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.spare_bytes >= 0
 
     @property
-    def no_time(self) -> str | None:
-        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB of each`; or None."""
+    def shortage(self) -> str | None:
+        """`does not fit: 51.2 GiB too much for 79.1 GiB of each`; None where it fits, or may."""
         return why_no_time(self.spare_bytes, self.device_bytes, f"{self.mesh.on.device.memory_words} of each")
 
     def to_object(self) -> dict[str, Any]:
@@ -258,7 +255,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
             "spare_bytes": self.spare_bytes,
             "fits": self.fits,
             "remedies": list(self.remedies),
-            "no_time": self.no_time,
+            "shortage": self.shortage,
             **{name: getattr(self, name) for name in (*work, *bound)},
             "evidence": self.evidence and self.evidence.to_object(),
             "mfu_convention": self.convention,

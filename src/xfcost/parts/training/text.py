@@ -251,11 +251,16 @@ def _signed(share: float) -> str:
 
 
 def device_days_text(each: Sequence[float]) -> str:
-    """`252.4 device-days`, `15.1 to 21.6 device-hours`; below a minute `21.9 ms of one device`."""
+    """`252.4 device-days, 6,058 device-hours`, `15.1 to 21.6 device-hours`; below a minute `21.9 ms of one device`."""
     unit, name = _unit(max(each, default=0))
     if name == _SECONDS:
         return f"{' to '.join(days_text(days) for days in each)} of one device" if each else ""
-    return f"{' to '.join(_number(days / unit) for days in each)} device-{name}s"
+    words = f"{' to '.join(_number(days / unit) for days in each)} device-{name}s"
+    return f"{words}, {' to '.join(map(_device_hours, each))} device-hours" if name == _DAY else words
+
+
+def _device_hours(days: float) -> str:
+    return _number(days * units.DAY / units.HOUR)
 
 
 def days_text(days: float, words: str = "day") -> str:
@@ -288,12 +293,12 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
     fit_advice = "; ".join(_fit_advice(plan))
     if plan.fits is False:
         yield TextLines([_fits(plan)], head=f"{what}: ", advice=fit_advice)
-    else:
-        advice = "" if plan.mesh.mfus else "--mfu sets the share"
-        yield TextLines([_how_long(plan)], head=f"{what}: ", advice=advice)
-        yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
-        if (found := plan.evidence) is not None:
-            yield evidence_text(found, seconds_range(found) if plan.steps is None else _days_range(plan.steps, found))
+    head = "time if it fitted: " if plan.fits is False else f"{what}: "
+    yield TextLines([_how_long(plan)], head=head, advice="" if plan.mesh.mfus else "--mfu sets the share")
+    yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
+    if (found := plan.evidence) is not None:
+        yield evidence_text(found, seconds_range(found) if plan.steps is None else _days_range(plan.steps, found))
+    if plan.fits is not False:
         yield TextLines([_fits(plan)], head="memory of a device: ", advice=fit_advice)
     yield line(_layout(plan), head="each step: ")
     if plan.recomputed_flops:
@@ -304,10 +309,7 @@ def plan_parts(ledger: Ledger) -> Iterator[Part]:
     """The tables: memory of a device by part, days by utilisation."""
     plan = None if ledger.training is None else ledger.training.plan
     if plan is not None:
-        yield from (Gap(), _memory_table(plan, ledger))
-        if plan.fits is False:
-            return
-        yield from (Gap(), _times_table(plan))
+        yield from (Gap(), _memory_table(plan, ledger), Gap(), _times_table(plan))
 
 
 def share_text(share: float) -> str:
@@ -316,7 +318,7 @@ def share_text(share: float) -> str:
 
 
 def _how_long(plan: TrainingPlan) -> str:
-    """`31.55 days (252.4 device-days) at 40 % MFU`; of a range both ends; of none the table's lines."""
+    """`31.55 days (252.4 device-days, …) at 40 % MFU`; of a range both ends; of none the table's lines."""
     if not plan.mesh.mfus:
         times = ", ".join(f"{_time(plan, one)} at {share_text(one.mfu)}" for one in plan.at)
         return f"{times} MFU{_of_flops(plan)}{_money(plan)}"
@@ -418,7 +420,7 @@ def _plan_recomputation(plan: TrainingPlan, ledger: Ledger) -> str:
     words += rates if plan.mesh.mfus else ", which HFU counts and MFU does not"
     if max(each.hfu for each in plan.at) > 1:
         words += " (above 100 % only if masked scores are skipped)"
-    if one.recomputation_days is not None and plan.fits is not False:
+    if one.recomputation_days is not None:
         words += f"; it takes {days_text(one.recomputation_days)} of {days_text(one.days or 0)}"
     return words
 
@@ -429,7 +431,9 @@ def _again(plan: TrainingPlan, ledger: Ledger) -> str:
         "checkpointed attention": plan.mesh.checkpoint == "selective" and plan.memory.recomputed != 0,
         "checkpointed blocks": plan.mesh.checkpoint == "full" or any(row.recomputed and row.ran for row in ledger.rows),
         "scores inside fused attention": any(row.fused for row in ledger.rows),
-        "reversible residuals": any(row.recomputed and not row.ran for row in ledger.rows),
+        "reversible residuals": any(
+            row.recomputed and row.macs and not row.ran and not row.figure("recomputed_macs") for row in ledger.rows
+        ),
     }
     return " and ".join(name for name, is_one in causes.items() if is_one)
 
@@ -487,12 +491,12 @@ def _in_flight(plan: TrainingPlan) -> str:
 
 def _times_table(plan: TrainingPlan) -> DataTable:
     run = plan.steps is not None
-    heads = ["HFU", "a step", *(("days", "device-days") if run else ())]
+    heads = ["HFU", "a step", *(("days", "device-hours") if run else ())]
     heads += ["cost"] if any(one.cost is not None for one in plan.at) else []
     printed = any(one.in_print for one in plan.at)
     rows = []
     for one in plan.at:
-        days = [days_text(one.days or 0, ""), days_text(one.device_days or 0, "")] if run else []
+        days = [days_text(one.days or 0, ""), _device_hours(one.device_days or 0)] if run else []
         cost = [f"{one.cost:,.0f}"] if one.cost is not None else []
         cells = (share_text(one.mfu), share_text(one.hfu), units.seconds(one.step_seconds), *days, *cost)
         rows.append([*cells, *([one.in_print or ""] if printed else [])])

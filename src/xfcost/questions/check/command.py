@@ -44,9 +44,9 @@ Config = Annotated[
     "threads",
     InputOptions,
     *shared.REPORT,
-    max_memory="Maximum memory (2GiB): weights, attention matrices and KV cache; with --mode train of a step, with "
-    "--on of one device.",
-    max_seconds="Maximum time (10ms): of the lower bound with --on, of the prediction with --predict.",
+    max_memory="Maximum memory (as in 2GiB): weights, attention matrices and KV cache; with --mode train of a step, "
+    "with --on of one device.",
+    max_seconds="Maximum time (as in 10ms): of the lower bound with --on, of the prediction with --predict.",
 )
 def run(
     context: typer.Context, targets: Targets = None, against: Against = None, config: Config = None, **given: Any

@@ -150,14 +150,15 @@ def _seconds(report: Report, option: str) -> BudgetFigure:
         interval = (prediction.low, prediction.high)
         return BudgetFigure(prediction.seconds, f"predicted on {prediction.device}", interval=interval)
     plan = None if report.training is None else report.training.plan
-    if (bounded := report.on or plan) is not None and bounded.no_time is not None:
+    shortage = report.on.no_time if report.on is not None else plan and plan.shortage
+    if shortage is not None:
         others = ", or ".join(report.on.memory.remedies) if report.on else " ".join(plan.remedies if plan else ())
         mended = f"; it would fit with {others}" if others else ""
-        raise UsageError(f"{option}: a run on {_devices(report)} takes no time, it {bounded.no_time}{mended}")
+        raise UsageError(f"{option}: a run on {_devices(report)} {shortage}{mended}")
     if report.on is not None and (least := report.on.least_seconds) is not None:
         number = report.on.outputs
         return BudgetFigure(least, _LOWER_BOUND, outputs=None if number is None else (number, output_word(report.mode)))
-    if plan is not None and plan.bound_step_seconds is not None:
+    if plan is not None:
         return BudgetFigure(plan.bound_step_seconds, f"{_LOWER_BOUND} of a training step")
     raise UsageError(
         f"{option}: needs a device: --on h100-sxm for its lower bound, or --predict for a prediction from this "

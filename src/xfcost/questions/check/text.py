@@ -149,7 +149,7 @@ def _of_seconds(held: BudgetResult) -> Iterator[str]:
     if figure.outputs is not None:
         number, word = figure.outputs
         every = [units.count(number / seconds) for seconds in (before, figure.value) if seconds]
-        yield f"{figure.words}: {' → '.join(every)} {word}/s"
+        yield f"{figure.words} of the time: at most {' → '.join(every)} {word}/s"
 
 
 def _noun(held: BudgetResult) -> str:

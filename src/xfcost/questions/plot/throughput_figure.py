@@ -130,11 +130,12 @@ def summary(curves: Sequence[ThroughputCurve]) -> list[str]:
     """A line per system for the terminal."""
     lines = []
     for curve in curves:
+        most = "" if curve.mfu or curve.mbu else "at most "
         first, last = curve.points[0], curve.points[-1]
         why = "" if curve.largest_batch is None else ", where memory ends"
         each, together = units.count(last.per_user, 3), units.count(last.tokens_per_second, 3)
         lines.append(
-            f"{curve_name(curve, curves)}: {units.count(first.per_user, 3)} tokens/s of one sample; at batch "
-            f"{last.batch:,}{why}, {each} of each, {together} together"
+            f"{curve_name(curve, curves)}: {most}{units.count(first.per_user, 3)} tokens/s of one sample; at batch "
+            f"{last.batch:,}{why}, {most}{each} of each, {together} together"
         )
     return lines
