@@ -178,7 +178,10 @@ def _with_forms(ledger: Ledger, system: System, run: Run, how: AccountOptions) -
     from xfcost.api.spec_form import closed_form_of_spec
 
     form = ledger.closed_form if how.orders is False else closed_form_of_spec(system, run, ledger) or ledger.closed_form
-    return msgspec.structs.replace(ledger, closed_form=form, mixing_outweighs=mixing_outweighs(system, run, ledger))
+    everything, feed_forward = mixing_outweighs(system, run, ledger)
+    return msgspec.structs.replace(
+        ledger, closed_form=form, mixing_outweighs=everything, mixing_outweighs_feed_forward=feed_forward
+    )
 
 
 def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: tuple[Run, dict[str, Any]]) -> Ledger:
