@@ -5,7 +5,8 @@ A quantity is an entry of `QUANTITIES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
@@ -13,6 +14,7 @@ from msgspec import UNSET
 from xfcost.counting.system import System, mixing_macs
 from xfcost.ledger import units
 from xfcost.ledger.achieved import reached
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, MIXINGS
 from xfcost.parts.serving.text import intensity_number
@@ -129,6 +131,25 @@ class Quantity(NamedTuple):
         return self.column or self.name
 
 
+def quantity_called(option: str, given: str, known: Sequence[str]) -> str:
+    """The one of the `known` quantities that a word names: as in JSON, or as in a report (`attention-memory`).
+
+    Raises:
+        UsageError: it names none, or several.
+    """
+
+    def words(text: str) -> str:
+        return re.sub(r"[\W_]+", " ", text).strip().lower()
+
+    called = {words(name): key for key in known for name in (QUANTITIES[key].head, QUANTITIES[key].name, key)}
+    if (own := called.get(words(given))) is not None:
+        return own
+    parts = {key for name, key in called.items() if words(given) and set(words(given).split()) <= set(name.split())}
+    if len(parts) == 1:
+        return parts.pop()
+    raise UsageError(f"{option} {shown(given)}: expected one of {', '.join(sorted(parts) or known)}")
+
+
 def _exact(value: float) -> str:
     return units.exact(int(value))
 
@@ -207,16 +228,18 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     ),
     "flops": Quantity("FLOPs", "2·MACs plus element-wise work", _work("flops")),
     "score_dot_products": Quantity(
-        "score dot products",
+        "query-key pairs per head",
         "dot products QKᵀ per head and sample in the first attention sub-layer, on the grid only",
         lambda one: one.scores[0],
+        column="query-key pairs",
         text=_exact,
     ),
     "score_dot_products_with_extra_tokens": Quantity(
         "  with special tokens",
         "the same with special tokens ([CLS])",
         lambda one: one.scores[1],
-        column="score dot products with special tokens",
+        words="query-key pairs per head, with special tokens",
+        column="query-key pairs with special tokens",
         text=_exact,
     ),
     "attention_bytes": Quantity(
@@ -262,9 +285,10 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         column="cache",
     ),
     "cache_bytes_per_token": Quantity(
-        "  more per token",
+        "  for each further token",
         "bytes that each further token of a sample adds to it",
         _read("cache.bytes_per_token"),
+        words="KV cache for each further token",
         column="cache per token",
     ),
     "cross_attention_bytes": Quantity(

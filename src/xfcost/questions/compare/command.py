@@ -17,8 +17,23 @@ Specs = Annotated[
 ]
 
 
+SortBy = Annotated[
+    str | None,
+    shared.option(
+        "--sort", "QUANTITY", "Order the systems by macs, flops, params, attention-memory or another figure.", "Output"
+    ),
+]
+
+
 @shared.options(CompareOptions, "verbose", *shared.REPORT)
-def run(context: typer.Context, specs: Specs = None, from_: From = None, machine: Machine = None, **given: Any) -> None:
+def run(
+    context: typer.Context,
+    specs: Specs = None,
+    sort: SortBy = None,
+    from_: From = None,
+    machine: Machine = None,
+    **given: Any,
+) -> None:
     """Compare systems at the same N.
 
     The report has costs by mixing kind, ratios to the first system, growth exponents, and the N at which one system
@@ -35,6 +50,7 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
         return
     specs = shared.counted_specs(context, specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")
-    comparison = compare(*specs, progress=say, thorough=verbose or target.form == "json", **given)
+    thorough = verbose or target.form == "json"
+    comparison = compare(*specs, progress=say, thorough=thorough, sort=sort, **given)
     target.document(document(comparison, verbose=verbose))
     shared.verdict(comparison.ledgers)
