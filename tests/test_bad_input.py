@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import xfcost
+from helpers import error_of, stdout_of
 from specs import counted
 from xfcost.importing import import_config
 from xfcost.layers import EMBEDS, HEADS, SUBLAYERS
@@ -295,6 +298,21 @@ class TestOtherFiles:
         said = refused("config.json")
         assert said.startswith("config.json:1 model_type: ")
         assert "`xfcost import config.json -o model.yaml`" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["analyze", "bert-base", "--N", "600", "--no-trace"], "embed.1.length=600"),
+        (["glance", "vit-s8", "--N", "900", "--set", "embed.2.length=785"], "embed.2.length=901"),  # a class token
+    ],
+)
+def test_tokens_beyond_the_positions_are_counted_by_the_command_that_the_refusal_names(words, setting):
+    named = re.search(r"or more with `xfcost (.*)`", error_of(*words))
+    assert shlex.split(named[1]) == [*words, "--set", setting]
+    assert stdout_of(*shlex.split(named[1]))
+    with pytest.raises(SpecError, match=re.escape("or more with --set embed.1.length=600")):
+        xfcost.analyze("bert-base", N=600)
 
 
 BLOCK = "stages: [{dim: 64, depth: 2, block: [{kind: full, heads: 4}, {kind: mlp}]}]"

@@ -139,6 +139,21 @@ def test_a_range_of_one_number_is_refused_with_both_forms_of_more(given, forms):
         axis_of(*((text, None) if flag == "--N" else (None, text)))
 
 
+def test_a_metric_is_named_by_a_word_that_only_its_name_has():
+    found, short = (plot("vit-s8", metric=metric, N="49:196").rows for metric in ("attention-memory", "memory"))
+    assert found == short
+    assert plot("vit-s8", metric="memory", N="49:196").summary[0].startswith("ViT-S/8: attention memory grows")
+    for unknown in ("memroy", ""):
+        with pytest.raises(UsageError, match="expected one of attention-memory"):
+            plot("vit-s8", metric=unknown, N="49:196")
+
+
+def test_a_plot_of_no_given_metric_says_how_to_get_that_of_the_whole_model(tmp_path):
+    told = "--metric macs or flops"
+    assert told in stdout_of("plot", "vit-s8", "--N", "49:196", "-o", tmp_path / "a.csv")
+    assert told not in stdout_of("plot", "vit-s8", "--N", "49:196", "--metric", "mixing", "-o", tmp_path / "b.csv")
+
+
 def test_every_counted_metric_is_the_ledgers_own_figure():
     (one,) = swept("swin", span=(784, 3136), batch=3, dtype="fp16")
     ledger = one.ledgers[0]

@@ -5,7 +5,6 @@ A quantity is an entry of `QUANTITIES`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +16,7 @@ from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, MIXINGS
+from xfcost.ledger.option_readers import named_by
 from xfcost.parts.serving.text import intensity_number
 from xfcost.parts.timing.text import share_text
 from xfcost.parts.training.text import days_text, scientific
@@ -137,17 +137,11 @@ def quantity_called(option: str, given: str, known: Sequence[str]) -> str:
     Raises:
         UsageError: it names none, or several.
     """
-
-    def words(text: str) -> str:
-        return re.sub(r"[\W_]+", " ", text).strip().lower()
-
-    called = {words(name): key for key in known for name in (QUANTITIES[key].head, QUANTITIES[key].name, key)}
-    if (own := called.get(words(given))) is not None:
-        return own
-    parts = {key for name, key in called.items() if words(given) and set(words(given).split()) <= set(name.split())}
-    if len(parts) == 1:
-        return parts.pop()
-    raise UsageError(f"{option} {shown(given)}: expected one of {', '.join(sorted(parts) or known)}")
+    called = {name: key for key in known for name in (QUANTITIES[key].head, QUANTITIES[key].name, key)}
+    keys = list(dict.fromkeys(called[name] for name in named_by(given, called)))
+    if len(keys) == 1:
+        return keys[0]
+    raise UsageError(f"{option} {shown(given)}: expected one of {', '.join(keys or known)}")
 
 
 def _exact(value: float) -> str:

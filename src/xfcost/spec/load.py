@@ -243,7 +243,8 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
     # whose keys are those of a spec knows them
     lacks = not {"name", "input"} <= data.keys() or not {"stages", "encoder", "decoder"} & data.keys()
     if lacks and is_path(name) and not settings:
-        found.mend = f"`xfcost new mine.yaml --like {_preset_like(data)}` writes a spec to start from, with a comment on every key"
+        like = _preset_like(data)
+        found.mend = f"`xfcost new mine.yaml --like {like}` writes a spec to start from, with a comment on every key"
         if "hidden_size" in data:
             found.mend = f"hidden_size is a key of a config.json, of which `xfcost import` makes a spec; {found.mend}"
     raise found
