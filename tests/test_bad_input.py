@@ -336,6 +336,7 @@ BLOCK = "stages: [{dim: 64, depth: 2, block: [{kind: full, heads: 4}, {kind: mlp
         ("{kind: mlp}", "{kind: mlp, intermediate_size: 4}", "did you mean 'hidden'?"),
         ("kind: full", "kind: atention", "did you mean 'full'?"),
         # misspelt here
+        ("heads: 4", "head: 4", "did you mean 'heads' or 'kv_heads' or 'head_dim'?"),
         ("depth: 2,", "dept: 2,", "did you mean 'depth'?"),
         ("kind: mlp", "kind: mpl", "did you mean 'mlp' or 'mla'?"),
     ],

@@ -112,8 +112,8 @@ def compared(
 ) -> Comparison:
     """The comparison of systems whose `ledgers` were already counted (and traced, timed).
 
-    Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer. The systems stand in the given
-    order, or from the least of the quantity `sort` on, those without it last.
+    Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer. The systems keep the given
+    order, or are in that of the quantity `sort`, from the least on, those without it last.
 
     Raises:
         UsageError: none of them has such a quantity.

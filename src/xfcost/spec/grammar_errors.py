@@ -60,7 +60,7 @@ def _mend_of_key(key: str, data: dict[str, Any], path: YamlPath) -> str:
     inside = f"{here}." if here else ""
     # inside this mapping first, then where no kind decides, then the shallowest
     elsewhere = sorted(places().get(key, {}).items(), key=lambda one: (not one[0].startswith(inside), bool(one[1])))
-    if elsewhere:
+    if elsewhere and (elsewhere[0][0].startswith(inside) or not near_names(key, known, _SAME_WORD)):
         return f"its place is {_placed(*elsewhere[0])}"
     kind = (value_at(data, path) or {}).get("kind") if path else None
     if own is not None and (kind is None or not own.kind):

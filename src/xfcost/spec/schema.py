@@ -182,7 +182,7 @@ def structs_in(root: Type) -> Iterator[type[msgspec.Struct]]:
 def places() -> dict[str, dict[str, list[str]]]:
     """Key -> its places in a spec, the shallowest first, each with the kinds of component that have it.
 
-    `[]` is each item: `stages[].block[].heads`. A component that may stand in several fields is in the first of them.
+    `[]` is each item: `stages[].block[].heads`. A component of several fields is in the first of them.
     """
     found: dict[str, dict[str, list[str]]] = {}
     seen: set[type[msgspec.Struct]] = set()
