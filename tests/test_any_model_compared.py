@@ -197,7 +197,7 @@ def test_modules_in_python_each_with_its_inputs():
 def test_scores_with_special_tokens_alone_say_what_they_are():
     found = xfcost.compare(net(), net(), example_inputs=torch.zeros(1, 16, WIDTH), thorough=False)
     words = [words for _, words, _ in figure_lines(found)]
-    assert "score dot products, with special tokens" in words
+    assert "query-key pairs per head, with special tokens" in words
     assert "  with special tokens" not in words
 
 

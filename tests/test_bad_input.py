@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,17 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import xfcost
+from helpers import error_of, stdout_of
 from specs import counted
 from xfcost.importing import import_config
+from xfcost.layers import EMBEDS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
+from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import lineage, load
+from xfcost.spec.other_names import OWN_KEYS, OWN_KINDS
 from xfcost.spec.reader import allow_outside
+from xfcost.spec.schema import places
 
 TOY = """\
 name: toy
@@ -291,3 +298,64 @@ class TestOtherFiles:
         said = refused("config.json")
         assert said.startswith("config.json:1 model_type: ")
         assert "`xfcost import config.json -o model.yaml`" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (["analyze", "bert-base", "--N", "600", "--no-trace"], "embed.1.length=600"),
+        (["glance", "vit-s8", "--N", "900", "--set", "embed.2.length=785"], "embed.2.length=901"),  # a class token
+    ],
+)
+def test_tokens_beyond_the_positions_are_counted_by_the_command_that_the_refusal_names(words, setting):
+    named = re.search(r"or more with `xfcost (.*)`", error_of(*words))
+    assert shlex.split(named[1]) == [*words, "--set", setting]
+    assert stdout_of(*shlex.split(named[1]))
+    with pytest.raises(SpecError, match=re.escape("or more with --set embed.1.length=600")):
+        xfcost.analyze("bert-base", N=600)
+
+
+BLOCK = "stages: [{dim: 64, depth: 2, block: [{kind: full, heads: 4}, {kind: mlp}]}]"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mend"),
+    [
+        # keys of another place
+        ("name: toy", "name: toy\nheads: 4", "its place is stages[].block[].heads"),
+        ("name: toy", "name: toy\npattern: []", "its place is stages[].pattern"),
+        ("dim: 64,", "dim: 64, heads: 4,", "its place is stages[].block[].heads"),
+        ("dim: 64,", "dim: 64, paper: a,", "its place is paper at the top of the file"),
+        ("{kind: mlp}", "{kind: mlp, dim: 4}", "its place is stages[].dim"),
+        # words of other frameworks
+        ("name: toy", "name: toy\nd_model: 64", "it is stages[].dim here"),
+        ("name: toy", "name: toy\npatch_size: 4", "it is embed[].size of {kind: patch} here"),
+        ("dim: 64,", "dim: 64, n_heads: 4,", "it is stages[].block[].heads here"),
+        ("depth: 2,", "num_layers: 2,", "did you mean 'depth'?"),
+        ("heads: 4", "n_heads: 4", "did you mean 'heads'?"),
+        ("{kind: mlp}", "{kind: mlp, intermediate_size: 4}", "did you mean 'hidden'?"),
+        ("kind: full", "kind: atention", "did you mean 'full'?"),
+        # misspelt here
+        ("heads: 4", "head: 4", "did you mean 'heads' or 'kv_heads' or 'head_dim'?"),
+        ("depth: 2,", "dept: 2,", "did you mean 'depth'?"),
+        ("kind: mlp", "kind: mpl", "did you mean 'mlp' or 'mla'?"),
+    ],
+)
+def test_keys_of_other_places_and_words_of_other_frameworks_are_named_with_their_place(old, new, mend, tmp_path):
+    text = f"name: toy\ninput: {{kind: image, size: 32}}\nembed: [{{kind: patch, size: 8}}]\n{BLOCK}"
+    file = tmp_path / "toy.yaml"
+    file.write_text(text)
+    load(str(file))
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(SpecError) as refused:
+        load(str(file))
+    assert f"; {mend}" in str(refused.value)
+
+
+def test_words_of_other_frameworks_are_keys_and_kinds_of_the_grammar():
+    known = places()
+    for own in set(OWN_KEYS.values()):
+        kinds = known[own.key][own.place]
+        assert own.kind in kinds if own.kind else True
+    assert not OWN_KEYS.keys() & known.keys()
+    assert set(OWN_KINDS.values()) <= {*MECHANISMS, *SUBLAYERS, *EMBEDS, *HEADS, "tokens"}

@@ -22,6 +22,7 @@ NOT_COUNTED = {
     "fetch",
     "specs", "format_", "columns", "output", "force", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
     "predict", "expert_parallel", "host_memory",
+    "sort",  # tests/test_comparison.py
 }  # fmt: skip
 PLANNED = {"mode": "train", "on": "a100-sxm-80x8", "tokens": "1e6", "dtype": "bf16"}
 

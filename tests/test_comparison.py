@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xfcost
+from helpers import stdout_of
 from specs import architecture_of
 from strategies import as_yaml, stack
 from xfcost.comparing.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints, search, token_crossovers
@@ -318,3 +319,28 @@ def test_orders_are_true_of_every_n_that_they_hold_and_leave_none_out(systems):
         }
         assert every
         assert all(every <= several for several in held.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "key"), [("params", "params"), ("flops", "flops"), ("attention-memory", "attention_bytes")]
+)
+def test_systems_stand_in_the_order_of_a_quantity(given, key):
+    specs = ("vit-s8", "swin-t", "resnet-50")
+    found = xfcost.compare(*specs, sort=given)
+    own = {one.metadata.name: one for one in (xfcost.analyze(spec, trace=False) for spec in specs)}
+    values = [
+        own[name].attention_memory()["all_layers"] if key == "attention_bytes" else own[name].total(key)
+        for name in found.names
+    ]
+    assert values == sorted(values)
+    assert [ledger.metadata.name for ledger in found.ledgers] == list(found.names)
+    assert found.names != tuple(own)
+    rows = json.loads(stdout_of("compare", *specs, "--sort", given, "--format", "json"))["systems"]
+    assert [row["name"] for row in rows] == list(found.names)
+    assert set(found.ratios[found.names[0]].values()) <= {1.0, None}  # those of the first in that order
+
+
+@pytest.mark.parametrize(("given", "named"), [("memory", "attention_bytes, attention_peak_bytes"), ("cache", "params")])
+def test_a_quantity_that_no_system_has_is_refused_with_those_that_they_have(given, named):
+    with pytest.raises(UsageError, match=f"--sort {given}: expected one of .*{named}"):
+        xfcost.compare("vit-s8", "swin-t", sort=given)

@@ -121,6 +121,24 @@ def test_its_columns_are_quantities_by_heading_or_key():
     assert not any("," in head for head in every)
 
 
+@pytest.mark.parametrize("label", ["name", "model", "system", "label"])
+def test_the_column_that_names_the_rows_is_chosen_by_what_it_is_too(label):
+    words = ("compare", "gpt2", "bert", "--N", "64", "--format", "markdown", "--columns")
+    assert table_rows(stdout_of(*words, f"params,{label}"), "markdown")[0] == ["Params (M)", "Model"]
+    assert table_rows(stdout_of(*words, label), "markdown")[0] == ["Model"]
+    rows = table_rows(stdout_of("analyze", "gpt2", "--no-trace", *words[5:], f"{label},reads"), "markdown")
+    assert rows[0] == ["operation", "reads"]
+    assert [row for row in rows if len(row) == 1] == []  # no table of names alone
+
+
+def test_a_column_that_no_table_has_is_refused_in_one_line_with_all_that_there_are():
+    message = error_of("compare", "vit", "swin", "--format", "markdown", "--columns", "nothing")
+    assert message.count("\n") == 1
+    heads = {quantity.head for name, quantity in QUANTITIES.items() if name in ("params", "macs", "attention_bytes")}
+    assert all(f"{head}," in message for head in heads)
+    assert "…" not in message
+
+
 def test_what_a_mode_asks_is_in_its_table():
     def heads(*words):
         return table_rows(stdout_of("compare", *words, "--format", "markdown"), "markdown")[0]

@@ -27,9 +27,24 @@ def test_it_is_half_of_all_at_six_widths_and_the_vocabulary_adds_to_that():
     assert "global mixing costs more MACs than all else from N = 6,703 on" in stdout_of("analyze", "gpt2", "--no-trace")
 
 
+def test_feed_forward_layers_of_4_widths_cost_less_from_four_widths_on():
+    # A block has 2·4·d² MACs per token in its feed-forward layer: equal to 2·N·d at N = 4·d.
+    gpt2 = xfcost.analyze("gpt2", N=100, trace=False)
+    assert gpt2.mixing_outweighs_feed_forward == 4 * 768 + 1
+    assert json.loads(gpt2.to_json())["mixing_outweighs_feed_forward_from"] == 4 * 768 + 1
+    # ViT-S/16, and its class token: 2·(N + 1)²·d against 8·(N + 1)·d², which are equal at N = 4·384 - 1
+    assert xfcost.analyze("vit-s16", trace=False).mixing_outweighs_feed_forward == 40**2  # 39² = 1,521 are too few
+    # Mixtral's tokens go through two of 8 experts of three matrices, which a router chooses: 2·N·d against
+    # 2·3·14,336·d + 8·d
+    assert xfcost.analyze("mixtral-8x7b", trace=False).mixing_outweighs_feed_forward == 3 * 14_336 + 8 // 2 + 1
+    # the components of a published model have no kinds
+    assert xfcost.analyze("qwen3-0.6b").mixing_outweighs_feed_forward is None
+
+
 @pytest.mark.parametrize("size", ["224", "224x448"])
 def test_of_images_it_is_the_least_square_grid(size):
     found = xfcost.analyze("vit-s16", size=size, trace=False).mixing_outweighs
+    assert "from N = 2,401 on (49×49, image 784×784)" in stdout_of("analyze", "vit-s16", "--no-trace")
     assert found == 49**2  # 2,304 = 48² tokens and a class token fall short of it: the head and the patches come on top
     assert share("vit-s16", 48**2) < 0.5 < share("vit-s16", 49**2)
 

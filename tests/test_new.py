@@ -56,3 +56,21 @@ def test_a_spec_on_stdin():
     assert (empty.returncode, "stdin:1 is empty" in empty.stderr) == (2, True)
     large = subprocess.run(command, input="#" * 1_000_001, capture_output=True, text=True, check=False)
     assert (large.returncode, "stdin: is larger than 1,000,000 bytes" in large.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "like"),
+    [
+        ("heads: 8", "vit"),
+        ("image_size: 224\nnum_classes: 10", "vit"),
+        ("vocab_size: 100", "gpt2"),
+        ("input: {kind: tokens, vocabulary: 9}", "gpt2"),
+        ("vocab_size: 100\nmodel: {type: bert}", "bert-base"),
+        ("input: {kind: tokens}\nblock: [{kind: full, causal: false}]\nhead: {kind: pooler}", "bert-base"),
+        ("vocab_size: 9\nblock: [{kind: full, causal: true}]\nencoder: 1", "gpt2"),
+        ("d_model: 64\nssm: {d_state: 16}", "mamba-130m"),
+    ],
+)
+def test_the_preset_to_start_from_is_like_the_file(text, like, tmp_path):
+    (tmp_path / "a.yaml").write_text(text)
+    assert f"\n  `xfcost new mine.yaml --like {like}` writes" in error_of("check", "a.yaml", cwd=tmp_path)

@@ -100,9 +100,58 @@ def test_two_systems_have_their_ratio_at_the_mark():
     sweeps = swept("vit", "swin", special=[784])
     chart = scaling_chart(sweeps, [[], []], "scores", mark=784)
     # ViT-S/8 reads its class token too: 785² pairs.
-    assert chart.summary[-1] == "at N = 784: Swin-T 38,416, ViT-S/8 616,225 (16.04× as many)"
+    assert "attention scores at N = 784: Swin-T 38,416, ViT-S/8 616,225 (16.04× as many)" in chart.summary
     alone = scaling_chart(sweeps[:1], [[]], "scores", mark=784)
     assert len(alone.summary) == 1
+
+
+def test_a_plot_over_n_says_which_images_its_systems_see():
+    # 784 = 28×28 patches: of 8×8 pixels, and of 4×4
+    seen = "At N = 784 ViT-S/8 sees 224×224, Swin-T 112×112; --size compares equal images."
+    chart = scaling_chart(swept("vit", "swin", special=[784]), [[], []], "macs", mark=784)
+    assert seen in chart.summary
+    assert chart.footnote.startswith(seen)
+    for specs in (("vit", "vit-s8"), ("vit", "gpt2")):  # equal images; one image alone
+        chart = scaling_chart(swept(*specs, span=(49, 784)), [[], []], "macs", mark=784)
+        assert "sees" not in chart.footnote + " ".join(chart.summary)
+
+
+@pytest.mark.parametrize(
+    ("listed", "steps", "beyond"), [((), True, False), ((196, 784), False, True), ((3136, 12_544), False, False)]
+)
+def test_a_caption_names_steps_that_are_drawn_and_slopes_of_sizes_that_are_not(listed, steps, beyond):
+    swin = sweep("Swin-T", SpecSystem(load("swin")), make_run(), (49, 12_544), listed=listed)
+    chart = scaling_chart([swin], [[]], "macs", mark=None)
+    assert ("steps" in chart.footnote) == steps
+    assert ("beyond this plot" in chart.footnote, "beyond this plot" in chart.summary[0]) == (beyond, beyond)
+
+
+@pytest.mark.parametrize(
+    ("given", "forms"),
+    [(("196", None), ("--N 196:784", "--N 196,784")), ((None, "224"), ("--size 224:448", "--size 224,448"))],
+)
+def test_a_range_of_one_number_is_refused_with_both_forms_of_more(given, forms):
+    with pytest.raises(UsageError) as refused:
+        axis_of(*given)
+    assert all(form in str(refused.value) for form in forms)
+    for form in forms:  # each is accepted as it is written
+        flag, text = form.split()
+        axis_of(*((text, None) if flag == "--N" else (None, text)))
+
+
+def test_a_metric_is_named_by_a_word_that_only_its_name_has():
+    found, short = (plot("vit-s8", metric=metric, N="49:196").rows for metric in ("attention-memory", "memory"))
+    assert found == short
+    assert plot("vit-s8", metric="memory", N="49:196").summary[0].startswith("ViT-S/8: attention memory grows")
+    for unknown in ("memroy", ""):
+        with pytest.raises(UsageError, match="expected one of attention-memory"):
+            plot("vit-s8", metric=unknown, N="49:196")
+
+
+def test_a_plot_of_no_given_metric_says_how_to_get_that_of_the_whole_model(tmp_path):
+    told = "--metric macs or flops"
+    assert told in stdout_of("plot", "vit-s8", "--N", "49:196", "-o", tmp_path / "a.csv")
+    assert told not in stdout_of("plot", "vit-s8", "--N", "49:196", "--metric", "mixing", "-o", tmp_path / "b.csv")
 
 
 def test_every_counted_metric_is_the_ledgers_own_figure():
@@ -347,7 +396,9 @@ def test_slopes_are_of_sizes_without_padding():
     narrow = sweep("Swin-T", SpecSystem(load("swin-t", ())), make_run(), (784, 4096))
     assert narrow.slope("mixing_macs") == pytest.approx(1.0, abs=1e-12)
     assert narrow.xs[-1] == 4096
-    assert scaling_chart([narrow], [[]], "mixing", mark=None).footnote.endswith("need none (N = 3,136 to 12,544).")
+    assert scaling_chart([narrow], [[]], "mixing", mark=None).footnote.endswith(
+        "need none (N = 3,136 to 12,544, beyond this plot)."
+    )
 
 
 def test_a_slope_is_that_of_the_upper_end_and_a_caption_names_the_steps_of_tokens_left_out():

@@ -1,6 +1,7 @@
 """The MACs of a spec as a polynomial in N: by hand, and against counts at sizes that it was not made of."""
 
 import json
+import math
 from fractions import Fraction
 
 import pytest
@@ -57,17 +58,43 @@ def test_a_window_beyond_a_short_input_is_seen():
     assert form("longformer", N=8) is None
 
 
-@pytest.mark.parametrize("name", ["swin", "cvt-13", "pvt-v2-b0", "resnet-50"])
-def test_windows_and_strides_have_the_form_of_multiples_of_the_own_side(name):
+def values(macs, tokens):
+    """The polynomial of a report at one N."""
+    powers = {"": 1, "N": tokens, "N²": tokens**2}
+    terms = [term.partition("·") for term in macs.replace(" - ", " + -").split(" + ")]
+    return sum(Fraction(number) * powers[power] for number, _, power in terms)
+
+
+# Strides of ResNet, CvT and PVT halve the first stage's grid three times; Swin's windows of 7 fill the last one.
+@pytest.mark.parametrize(("name", "period"), [("swin", 56), ("cvt-13", 8), ("pvt-v2-b0", 8), ("resnet-50", 8)])
+def test_windows_and_strides_have_the_form_of_multiples_of_the_least_side(name, period):
     found = form(name)
-    assert (found.period, found.counted_in) == (56, "√N")
-    assert "where √N is a multiple of 56" in " ".join(stdout_of("analyze", name, "--no-trace").split())
-    terms = dict(tuple(reversed(term.split("·"))) if "·" in term else ("1", term) for term in found.macs.split(" + "))
+    assert (found.period, found.counted_in) == (period, "√N")
+    assert f"where √N is a multiple of {period}" in " ".join(stdout_of("analyze", name, "--no-trace").split())
     for times in (4, 7, 11):
-        tokens = (56 * times) ** 2
-        powers = {"1": 1, "N": tokens, "N²": tokens**2}
-        expected = sum(Fraction(number) * powers[power] for power, number in terms.items())
-        assert xfcost.analyze(name, size=224 * times, trace=False).macs == expected
+        side = period * times
+        assert xfcost.analyze(name, size=4 * side, trace=False).macs == values(found.macs, side**2)
+    between = xfcost.analyze(name, size=4 * (period // 2) * 5, trace=False)
+    assert between.macs != values(found.macs, between.metadata.grid_tokens)
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("resnet-50", (32, 224, 256, 288)), ("swin", (224, 448, 896))])
+def test_the_form_and_its_condition_are_the_same_whatever_the_own_size(name, sizes):
+    found = [form(name, size=size) for size in sizes]
+    assert len({(one.macs, one.period) for one in found}) == 1
+    for one in found:
+        assert len(one.sizes) >= 5
+        assert all(math.isqrt(size) % one.period == 0 for size in one.sizes)
+
+
+# Blocks of windows that a length fills: Longformer's have 512 tokens, Reformer's buckets 128, Mamba-2's chunks 256.
+@pytest.mark.parametrize(("name", "period"), [("longformer", 512), ("mamba2-130m", 256)])
+def test_blocks_of_tokens_have_the_form_of_multiples_of_a_block(name, period):
+    found = form(name)
+    assert (found.period, found.counted_in) == (period, "N")
+    settings = ("embed.1.length=16384",) if name == "longformer" else ()
+    for tokens in (period * 7, period * 22):
+        assert xfcost.analyze(name, N=tokens, trace=False, settings=settings).macs == values(found.macs, tokens)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +103,8 @@ def test_windows_and_strides_have_the_form_of_multiples_of_the_own_side(name):
         ("swin", {"size": 256}),  # windows of 7 pad 64 tokens a side, 128 a side differently
         ("swin", {"size": "224x448"}),
         ("t5-base", {}),  # two streams
-        ("longformer", {}),  # N is padded to whole windows
+        # padded by 511 tokens; so many blocks more, and one for what is left of them, stand at each small multiple
+        ("longformer", {"N": 4097}),
         ("gpt2", {"mode": "prefill"}),
         ("gpt2", {"on": "h100-sxm"}),
         ("gpt2", {"closed_form": False}),

@@ -381,7 +381,11 @@ def main() -> None:
         words = [word for word in sys.argv[1:] if word != "--no-fetch"]
         _refuse(f"{error}: {printable(shlex.join(['xfcost', *words, '--fetch']), _LONGEST)}")
     except XfcostError as error:
-        _refuse("\n  ".join(filter(None, (str(error), getattr(error, "mend", "")))), error.exit_code)
+        text, option = str(error), getattr(error, "option", "")
+        if option and sys.argv[1] in _OF_ONE_SPEC:
+            command = shlex.join(["xfcost", *sys.argv[1:]])
+            text = text.replace(option, f"`{printable(f'{command} {option}', _LONGEST)}`")
+        _refuse("\n  ".join(filter(None, (text, getattr(error, "mend", "")))), error.exit_code)
     except MemoryError:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
     except ModuleNotFoundError as error:
@@ -430,6 +434,8 @@ def _internal(error: Exception) -> str:
     )
 
 
+# Commands with --set, of one spec alone.
+_OF_ONE_SPEC: Final = ("analyze", "diagram", "glance", "reach")
 # Letters of an unexpected error that are printed.
 _LONGEST: Final = 300
 

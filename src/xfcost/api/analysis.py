@@ -178,7 +178,10 @@ def _with_forms(ledger: Ledger, system: System, run: Run, how: AccountOptions) -
     from xfcost.api.spec_form import closed_form_of_spec
 
     form = ledger.closed_form if how.orders is False else closed_form_of_spec(system, run, ledger) or ledger.closed_form
-    return msgspec.structs.replace(ledger, closed_form=form, mixing_outweighs=mixing_outweighs(system, run, ledger))
+    everything, feed_forward = mixing_outweighs(system, run, ledger)
+    return msgspec.structs.replace(
+        ledger, closed_form=form, mixing_outweighs=everything, mixing_outweighs_feed_forward=feed_forward
+    )
 
 
 def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: tuple[Run, dict[str, Any]]) -> Ledger:
@@ -242,6 +245,7 @@ def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: 
 def compare(
     *specs: str | os.PathLike[str] | torch.nn.Module | ExportedProgram | tuple[torch.nn.Module | ExportedProgram, Any],
     thorough: bool = True,
+    sort: str | None = None,
     **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Compare systems at the same N: their ledgers, ratios to the first, growth exponents and crossovers.
@@ -251,6 +255,8 @@ def compare(
             match it. A pair (module, inputs) gives a module its own inputs; the other modules get `example_inputs`. If
             these are functions of N, or of H and W, modules are also counted at other sizes, for growth and crossovers.
         thorough: False searches for crossovers at fewer points, and leaves out the order of each row.
+        sort: the quantity by which the systems stand, from the least on ("flops", "attention-memory"); as given by
+            default. Ratios are to the first.
         **options: as for `analyze`, but models are traced only with `trace=True`. In `inputs`, `2:1xNx768` is an input
             of the second system only.
 
@@ -272,7 +278,7 @@ def compare(
     if degree > 1 and all(one.on and one.on.parallelism and one.on.parallelism.expert == 1 for one in ledgers):
         raise UsageError(f"--expert-parallel {degree}: none of these systems has experts; leave it out")
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
-    return compared(systems, noted, run, thorough=thorough)
+    return compared(systems, noted, run, thorough=thorough, sort=sort)
 
 
 @takes(RunOptions)

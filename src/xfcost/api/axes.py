@@ -49,9 +49,9 @@ def measured_axis(tokens: Any, sizes: Any) -> tuple[SizeAxis, tuple[int, int]]:
         return axis_of(tokens, sizes)
     one, most = whole(given), MOST_TOKENS if sizes is None else MOST_SIDE
     if one is None or not 1 <= one <= most:
+        example = DEFAULT_RANGE if sizes is None else DEFAULT_SIZES
         raise UsageError(
-            f"{option} {printable(given)}: expected a range LOW:HIGH, as in {option} "
-            f"{DEFAULT_RANGE if sizes is None else DEFAULT_SIZES}, or one whole number from 1 to {most:,}"
+            f"{option} {printable(given)}: expected one whole number, {_forms(given, option, most, example)}"
         )
     return axis_of(None, sizes and DEFAULT_SIZES)[0], (one, one)
 
@@ -91,12 +91,7 @@ def _range(text: str, option: str, most: int, example: str) -> tuple[int, int]:
     ends: list[int | None] = [min(listed), max(listed)] if listed else [whole(end) for end in text.split(":")]
     low, high = ends if len(ends) == 2 else (None, None)  # noqa: PLR2004 - LOW and HIGH
     if low is None or high is None or min(low, high) < 0:
-        one = whole(text)
-        mend = f"; a dotted line at one N: --mark {one:,}" if one is not None and option == "--N" else ""
-        raise UsageError(
-            f"{option} {printable(text)}: expected a range LOW:HIGH, as in {option} {example} "
-            f"(whole numbers of at most {most:,}){mend}"
-        )
+        raise UsageError(f"{option} {printable(text)}: expected {_forms(text, option, most, example)}")
     if low < 1:
         below = f"{option} 1:{max(high, 2)}"
         raise UsageError(
@@ -110,3 +105,15 @@ def _range(text: str, option: str, most: int, example: str) -> tuple[int, int]:
     if high > most:
         raise UsageError(f"{option} {text}: expected HIGH to be at most {most}")
     return low, high
+
+
+def _forms(text: str, option: str, most: int, example: str) -> str:
+    """A range and a list as they are written, with the one number that was given where it can be their first."""
+    one, (low, high) = whole(text), example.split(":")
+    times = 2 if option == "--size" else 4
+    alone = one is not None and 1 <= one <= most // times
+    low, high = (str(one), str(times * (one or 0))) if alone else (low, high)
+    limit = "" if alone else f" (whole numbers of at most {most:,})"
+    several = "" if option == "--range" else f", or each {option[2:]}, as in {option} {low},{high}"
+    mark = f"; a dotted line at one N: --mark {one}" if alone and option == "--N" else ""
+    return f"a range LOW:HIGH, as in {option} {low}:{high}{several}{limit}{mark}"

@@ -598,7 +598,7 @@ _EXPECTED: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
         "keys of the spec with their values, as in {'stages.2.depth': [2, 6]}, or texts like 'stages.2.depth=2,6'",
         lambda given: isinstance(given, Mapping) or _are_texts(given),
     ),
-    "sort": ("the name of a quantity, as in 'params'", _is_text),
+    "sort": ("the name of a quantity, as in 'params'", lambda given: given is None or _is_text(given)),
     "front": ("two quantities, as in 'params,macs'", _is_text),
     "scheduler": ("an address, as in 'tcp://host:8786'", lambda given: given is None or _is_text(given)),
     "progress": (

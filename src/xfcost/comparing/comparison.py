@@ -18,7 +18,7 @@ from xfcost.comparing.crossovers import (
     size_crossovers,
     token_crossovers,
 )
-from xfcost.comparing.quantities import figures_of
+from xfcost.comparing.quantities import QUANTITIES, figures_of, quantity_called
 from xfcost.comparing.sweep import PIXELS, SizedSystem
 from xfcost.counting.system import GROWING, Grown, System, without_steps
 from xfcost.ledger import notebook
@@ -35,7 +35,7 @@ class Comparison(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of several systems."""
 
     ledgers: tuple[Ledger, ...]
-    """One per system, in the given order."""
+    """One per system, in the given order, or in that of a quantity."""
     names: tuple[str, ...]
     """One distinct name per system."""
     figures: dict[str, dict[str, int | float | None]]
@@ -104,14 +104,27 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
 SIZES: Final = (224, 384, 512, 1024)
 
 
-def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True) -> Comparison:
+def compared(
+    systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True, sort: str | None = None
+) -> Comparison:
     """The comparison of systems whose `ledgers` were already counted (and traced, timed).
 
-    Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer.
+    Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer. The systems keep the given
+    order, or are in that of the quantity `sort`, from the least on, those without it last.
+
+    Raises:
+        UsageError: none of them has such a quantity.
     """
+    every = [figures_of(system, ledger, run) for system, ledger in zip(systems, ledgers, strict=True)]
+    if sort is not None:
+        key = quantity_called("--sort", sort, [one for one in QUANTITIES if any(each.get(one) for each in every)])
+        values = [each.get(key) for each in every]
+        order = sorted(range(len(every)), key=lambda at: (values[at] is None, values[at] or 0))
+        every, systems = [every[at] for at in order], [systems[at] for at in order]
+        ledgers = [ledgers[at] for at in order]
     names = distinct(_with_files([ledger.metadata for ledger in ledgers]))
     counted = list(zip(names, systems, ledgers, strict=True))
-    figures = {name: figures_of(system, ledger, run) for name, system, ledger in counted}
+    figures = dict(zip(names, every, strict=True))
     base = figures[names[0]]
     ratios: dict[str, dict[str, float | None]] = {
         name: {

@@ -5,7 +5,7 @@ A quantity is an entry of `QUANTITIES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
@@ -13,8 +13,10 @@ from msgspec import UNSET
 from xfcost.counting.system import System, mixing_macs
 from xfcost.ledger import units
 from xfcost.ledger.achieved import reached
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, MIXINGS
+from xfcost.ledger.option_readers import named_by
 from xfcost.parts.serving.text import intensity_number
 from xfcost.parts.timing.text import share_text
 from xfcost.parts.training.text import days_text, scientific
@@ -129,6 +131,19 @@ class Quantity(NamedTuple):
         return self.column or self.name
 
 
+def quantity_called(option: str, given: str, known: Sequence[str]) -> str:
+    """The one of the `known` quantities that a word names: as in JSON, or as in a report (`attention-memory`).
+
+    Raises:
+        UsageError: it names none, or several.
+    """
+    called = {name: key for key in known for name in (QUANTITIES[key].head, QUANTITIES[key].name, key)}
+    keys = list(dict.fromkeys(called[name] for name in named_by(given, called)))
+    if len(keys) == 1:
+        return keys[0]
+    raise UsageError(f"{option} {shown(given)}: expected one of {', '.join(keys or known)}")
+
+
 def _exact(value: float) -> str:
     return units.exact(int(value))
 
@@ -207,16 +222,18 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     ),
     "flops": Quantity("FLOPs", "2·MACs plus element-wise work", _work("flops")),
     "score_dot_products": Quantity(
-        "score dot products",
+        "query-key pairs per head",
         "dot products QKᵀ per head and sample in the first attention sub-layer, on the grid only",
         lambda one: one.scores[0],
+        column="query-key pairs",
         text=_exact,
     ),
     "score_dot_products_with_extra_tokens": Quantity(
         "  with special tokens",
         "the same with special tokens ([CLS])",
         lambda one: one.scores[1],
-        column="score dot products with special tokens",
+        words="query-key pairs per head, with special tokens",
+        column="query-key pairs with special tokens",
         text=_exact,
     ),
     "attention_bytes": Quantity(
@@ -262,9 +279,10 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         column="cache",
     ),
     "cache_bytes_per_token": Quantity(
-        "  more per token",
+        "  for each further token",
         "bytes that each further token of a sample adds to it",
         _read("cache.bytes_per_token"),
+        words="KV cache for each further token",
         column="cache per token",
     ),
     "cross_attention_bytes": Quantity(

@@ -267,7 +267,7 @@ def sweep(  # noqa: PLR0913 - what is swept
         xs=xs,
         ledgers=tuple(ledgers[x] for x in xs),
         axis=axis,
-        ended=str(errors[beyond[0]]) if beyond else None,
+        ended=str(errors[beyond[-1]]) if beyond else None,
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
         on=run.on,
         unpadded=unpadded,

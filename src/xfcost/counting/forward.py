@@ -137,6 +137,16 @@ def curve_costs(architecture: Architecture) -> dict[str, int]:
     return {"macs": macs, "mixing_macs": mixing_macs, "attention_bytes": attention_bytes}
 
 
+def feed_forward_macs(architecture: Architecture) -> int:
+    """The MACs of its feed-forward layers, of the whole batch."""
+    return sum(
+        row.macs * labelled.times * row.times * (1 if row.once else architecture.batch)
+        for labelled in architecture.parts()
+        if labelled.part.component.feed_forward
+        for row in part_rows(labelled, architecture.mode)
+    )
+
+
 def part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     """The rows of one part, of one sample."""
     component, place, residual = labelled.part.component, labelled.part.place, labelled.part.residual

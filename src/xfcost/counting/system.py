@@ -121,6 +121,10 @@ class System(Protocol):
         figures = {name: curve(ledger) for name, curve in CURVES.items()}
         return ledger.metadata.grid_tokens, {name: one for name, one in figures.items() if one is not None}
 
+    def feed_forward_macs(self, run: Run) -> int | None:
+        """The MACs of its feed-forward layers; None of a system whose components have no kinds."""
+        return None
+
     def input_key(self, run: Run) -> Hashable:
         """The same for all runs that give it the same input."""
 

@@ -200,6 +200,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Can it start from the last state of an encoder layer?"""
     only_norm: ClassVar[bool] = False
     """Is it a norm of the stream, so that it alone is no block?"""
+    feed_forward: ClassVar[bool] = False
+    """Is it the feed-forward network of a block, or experts that are?"""
 
     @property
     def reads_memory(self) -> bool:

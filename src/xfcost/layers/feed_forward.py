@@ -107,6 +107,8 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     Touvron et al. 2021, §3), and the grid's tokens pass by.
     """
 
+    feed_forward: ClassVar[bool] = True
+
     ratio: Ratio = 4.0
     """Hidden width over width, H/d, if `hidden` is not given."""
     hidden: Width | None = None
@@ -185,6 +187,8 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
     β is 1 where there are biases, else 0. Three matrices instead of two. The default H = 8d/3 has the parameters and
     MACs of the plain network with H = 4d; models round it up (LLaMA to a multiple of 256).
     """
+
+    feed_forward: ClassVar[bool] = True
 
     hidden: Width | None = None
     """Hidden width H; 8d/3 by default."""

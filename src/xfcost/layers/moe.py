@@ -93,6 +93,8 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
     The positions of the copies are integer arithmetic, which counts no FLOPs.
     """
 
+    feed_forward: ClassVar[bool] = True
+
     titles: ClassVar[Mapping[str, str]] = {
         "router": "Router",
         "choose_groups": "Choice of the groups (top)",

@@ -214,6 +214,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
             raise ComponentError(
                 "length",
                 f"{place.grid.total} tokens do not fit {self.length} positions; N can be at most {self.length}",
+                fits=place.grid.total,
             )
 
     def _check_axes(self, place: Place) -> None:

@@ -42,6 +42,7 @@ class SpecError(XfcostError):
         location: file and line, if it has one.
         path: the path in the spec.
         parts: the errors that this one combines.
+        option: the option in its message that mends it.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class SpecError(XfcostError):
         location: tuple[str, int] | None = None,
         path: tuple[str | int, ...] = (),
         parts: tuple[SpecError, ...] = (),
+        option: str = "",
     ) -> None:
         super().__init__(message)
         self.location = location
         self.path = path
         self.parts = parts or (self,)
+        self.option = option
         self.mend = ""
         """What helps with all of them, as a last line on the terminal."""
 
@@ -153,12 +156,19 @@ class IncompleteError(XfcostError):
 
 
 class ComponentError(Exception):
-    """An invalid field of a component at a place in an architecture."""
+    """An invalid field of a component at a place in an architecture.
 
-    def __init__(self, field: str, message: str) -> None:
+    Args:
+        field: the field.
+        message: what is wrong with it.
+        fits: the least number there that would fit the input.
+    """
+
+    def __init__(self, field: str, message: str, fits: int | None = None) -> None:
         super().__init__(message)
         self.field = field
         self.message = message
+        self.fits = fits
 
 
 def printable(text: str, most: int = 60) -> str:

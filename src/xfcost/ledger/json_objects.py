@@ -33,6 +33,8 @@ _FIELDS: Final = (
 _RUN: Final = (
     "batch", "dtype", "attention", "mode", "logits", "memory_level", "sequential_steps", "parallel_width",
 )  # fmt: skip
+# Fields of a ledger: from which N on mixing costs more than something.
+_OUTWEIGHS: Final = ("mixing_outweighs", "mixing_outweighs_feed_forward")
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
@@ -155,7 +157,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "by_stage": ledger.by_stage(),
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
         "operations": _operations(ledger),
-        **({} if ledger.mixing_outweighs is None else {"mixing_outweighs_from": ledger.mixing_outweighs}),
+        **{f"{name}_from": n for name in _OUTWEIGHS if (n := getattr(ledger, name)) is not None},
         "flops_by_convention": model_flops(ledger).to_object(_convention(ledger)),
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),

@@ -84,6 +84,8 @@ class Ledger(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True, dict=
     """How long the run took where it was measured, with `--step-time`."""
     mixing_outweighs: int | None = None
     """The N from which on global mixing of a forward costs more MACs than all else, where it grows as N²."""
+    mixing_outweighs_feed_forward: int | None = None
+    """The N from which on it costs more than the feed-forward layers; of a spec with some."""
     choices: tuple[DeviceChoice, ...] = ()
     """The run on each of several devices, with a list in `--on`; of one device with `--tokens-per-user`."""
     module: ModuleRun | None = None

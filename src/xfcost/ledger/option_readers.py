@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -128,6 +128,17 @@ def one_of(words: Collection[str]) -> Callable[[str, Any], str]:
         return str(given)
 
     return read
+
+
+def named_by(given: str, names: Iterable[str]) -> list[str]:
+    """The names that have all words of `given` (`memory`: `attention-memory`); of one that it is, that alone."""
+
+    def words(text: str) -> list[str]:
+        return re.findall(r"[^\W_]+", text.lower())
+
+    names, wanted = list(names), words(given)
+    exact = [name for name in names if words(name) == wanted]
+    return exact or [name for name in names if wanted and {*wanted} <= {*words(name)}]
 
 
 # Formats as engines and quantisers call them.

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Final, Literal
 
-from xfcost.ledger.errors import OutputError, UsageError, nearest, printable, shown
+from xfcost.ledger.errors import OutputError, UsageError, did_you_mean, near_names, printable, shown
 from xfcost.report.messages import cleaned_up_on_interrupt
 
 Format = Literal["table", "json", "csv", "markdown", "latex", "svg"]
@@ -158,6 +158,8 @@ def _dress(handle: int, target: Path) -> None:
 
 # Headings of the columns that name the rows, where the first column does not.
 _NAMES: Final = ("operation", "preset", "block")
+# What that column is called in every table.
+_LABELS: Final = ("name", "label", "model", "system")
 
 
 class _Chosen:
@@ -194,15 +196,19 @@ def chosen(columns: Sequence[Sequence[str]]) -> list[int] | None:
     choice = _CHOSEN.get()
     if choice is None:
         return None
-    choice.known |= dict.fromkeys(names[0] for names in columns if names)
+    choice.known |= dict.fromkeys(" ".join(names[0].split()) for names in columns if names)  # a heading may have lines
     places: dict[str, int] = {}
     for place, names in enumerate(columns):
         for name in names:
-            places.setdefault(name.lower(), place)
-    there = [name for name in choice.names if name.lower() in places]
-    choice.missed -= set(there)
-    found = [places[name.lower()] for name in there]
+            places.setdefault(" ".join(name.lower().split()), place)
     naming = next((places[name] for name in _NAMES if name in places), 0)
+    labels = [name for name in choice.names if name.lower() in {*_LABELS} - places.keys()]
+    there = [name for name in choice.names if name.lower() in places]
+    choice.missed -= {*labels, *there}
+    if there or len(labels) == len(choice.names):  # a table of labels alone says nothing, unless these alone are chosen
+        places |= {name.lower(): naming for name in labels}
+        there = [name for name in choice.names if name.lower() in places]
+    found = [places[name.lower()] for name in there]
     return [naming, *found] if found and naming not in found else found or None
 
 
@@ -227,4 +233,6 @@ def check_chosen() -> None:
     choice = _CHOSEN.get()
     for name in choice.names if choice else ():
         if choice and name in choice.missed:
-            raise UsageError(f"--columns {printable(name)}: no table here has it; {nearest(name, choice.known)}")
+            near = near_names(name, choice.known)
+            mend = did_you_mean(near) if near else f"expected one of {', '.join(sorted(choice.known))}"
+            raise UsageError(f"--columns {printable(name)}: no table here has it; {mend}")

@@ -14,10 +14,14 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from xfcost.ledger.errors import KIND_WORDS, SpecError, near_names, nearest
+from xfcost.ledger.errors import KIND_WORDS, SpecError, did_you_mean, near_names, nearest
 from xfcost.spec.grammar import OneOf, Spec, StageSpec, converted, split_path
-from xfcost.spec.reader import Source, YamlPath, shown_value, value_at
-from xfcost.spec.schema import clause, known_keys, known_kinds, meaning_at
+from xfcost.spec.other_names import OWN_KEYS, OWN_KINDS
+from xfcost.spec.reader import Source, YamlPath, path_text, shown_value, value_at
+from xfcost.spec.schema import clause, known_keys, known_kinds, meaning_at, places
+
+# How similar a word is to that which it misspells.
+_SAME_WORD: Final = 0.85
 
 
 def spec_error(message: str, data: dict[str, Any], source: Source, base: YamlPath = ()) -> SpecError:
@@ -33,15 +37,51 @@ def spec_error(message: str, data: dict[str, Any], source: Source, base: YamlPat
     path = (*base, *path_of(inner_path))
     if match := re.search(r"unknown field `(.*)`", text, re.DOTALL):
         key = match[1]
-        return source.error((*path, key), f"unknown key {shown_value(key)}; {nearest(key, known_keys(data, path))}")
+        return source.error((*path, key), f"unknown key {shown_value(key)}; {_mend_of_key(key, data, path)}")
     if match := re.search(r"missing required field `(.*)`", text):
         return source.error(path, _missing(match[1], data, path))
     value = value_at(data, path)
     if path and path[-1] == "kind":
-        return source.error(path, f"unknown kind {shown_value(value)}; {nearest(str(value), known_kinds(path))}")
+        return source.error(path, f"unknown kind {shown_value(value)}; {_mend_of_kind(str(value), known_kinds(path))}")
     if "Invalid enum value" in text:
         return source.error(path, f"got {shown_value(value)}; {nearest(str(value), known_keys(data, path))}")
     return source.error(path, f"{expected(text, value)}, got {shown_value(value)}{_meaning(data, path)}")
+
+
+def _mend_of_key(key: str, data: dict[str, Any], path: YamlPath) -> str:
+    """The key that was meant: another framework's word, one of another place, a similar one; else those that are known.
+
+    `path` is that of the mapping with the key.
+    """
+    known, own = known_keys(data, path), OWN_KEYS.get(key)
+    if own is not None and own.key in known:
+        return did_you_mean([own.key])
+    here = re.sub(r"\[\d+\]", "[]", path_text(path))
+    inside = f"{here}." if here else ""
+    # inside this mapping first, then where no kind decides, then the shallowest
+    elsewhere = sorted(places().get(key, {}).items(), key=lambda one: (not one[0].startswith(inside), bool(one[1])))
+    if elsewhere and (elsewhere[0][0].startswith(inside) or not near_names(key, known, _SAME_WORD)):
+        return f"its place is {_placed(*elsewhere[0])}"
+    kind = (value_at(data, path) or {}).get("kind") if path else None
+    if own is not None and (kind is None or not own.kind):
+        return f"it is {_placed(own.place, [own.kind] if own.kind else [])} here"
+    return nearest(key, known)
+
+
+def _placed(place: str, kinds: list[str]) -> str:
+    """`stages[].block[].heads`; of one kind alone `embed[].size of {kind: patch}`."""
+    if "." not in place:
+        return f"{place} at the top of the file"
+    return f"{place} of {{kind: {kinds[0]}}}" if len(kinds) == 1 else place
+
+
+def _mend_of_kind(kind: str, known: list[str]) -> str:
+    """The kind that was meant: another framework's word, also misspelt, or a similar one; else those that are known."""
+    others = [word for word, own in OWN_KINDS.items() if own in known]
+    meant = [OWN_KINDS[near] for near in near_names(kind.lower(), others, _SAME_WORD)]
+    return (
+        did_you_mean(meant[:1]) if meant and kind not in near_names(kind, known, _SAME_WORD) else nearest(kind, known)
+    )
 
 
 def _meaning(data: dict[str, Any], path: YamlPath) -> str:

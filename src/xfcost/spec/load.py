@@ -29,6 +29,7 @@ from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightFormat
 from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.hub import hub_name
 from xfcost.spec.models import config_of, listed_name, models, squeezed, squeezed_names
+from xfcost.spec.other_names import OWN_KEYS
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.presets import preset_paths
 from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
@@ -243,16 +244,11 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     return checked(data, source, name, settings)
 
 
-# Keys of a config.json -> those of a spec.
-_KEYS: Final = {
-    "num_key_value_heads": "kv_heads", "num_attention_heads": "heads", "num_hidden_layers": "depth",
-    "hidden_size": "dim",
-}  # fmt: skip
-
-
 def _of_spec(setting: str) -> str:
     key, equals, value = setting.partition("=")
-    return f"{_KEYS.get(key, key)}{equals}{value}"
+    other = OWN_KEYS.get(key)
+    own = other.key if other and not other.kind and other.place.startswith("stages") else key
+    return f"{own}{equals}{value}"
 
 
 def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[str] = ()) -> Loaded:
@@ -269,11 +265,39 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
     # whose keys are those of a spec knows them
     lacks = not {"name", "input"} <= data.keys() or not {"stages", "encoder", "decoder"} & data.keys()
     if lacks and is_path(name) and not settings:
-        like = "bert-base" if "vocab_size" in data or "tokens" in str(data.get("input")) else "vit"
+        like = _preset_like(data)
         found.mend = f"`xfcost new mine.yaml --like {like}` writes a spec to start from, with a comment on every key"
         if "hidden_size" in data:
             found.mend = f"hidden_size is a key of a config.json, of which `xfcost import` makes a spec; {found.mend}"
     raise found
+
+
+# Words of a file -> the preset that it is like; the first that has one of its words.
+_LIKE: Final = {
+    "mamba-130m": {"mamba", "mamba2", "ssm", "state_size", "d_state"},
+    "gpt2": {"causal", "decoder", "language_model", "lm_head", "gpt", "llama"},
+    "bert-base": {"masked_language_model", "pooler", "bert", "encoder"},
+    "vit": {"image", "image_size", "img_size", "patch", "patch_size", "num_classes", "classes"},
+}
+
+
+def _preset_like(data: Any) -> str:
+    """The preset to start from, by the keys and words of a file; a text is a decoder's where nothing says otherwise."""
+
+    def words(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, one in value.items():
+                yield from () if one is False else (str(key).lower(), *words(one))
+        elif isinstance(value, list):
+            for one in value:
+                yield from words(one)
+        else:
+            yield str(value).lower()
+
+    found = set(words(data))
+    like = next((preset for preset, own in _LIKE.items() if own & found), None)
+    of_text = {"tokens", *(word for word, own in OWN_KEYS.items() if own.place in {"input.vocabulary", "input.length"})}
+    return like or ("gpt2" if of_text & found else "vit")
 
 
 def load_expanded(text: str, name: str) -> Loaded:

@@ -92,7 +92,7 @@ class ComponentPlacer:
             if self.run.cached_prefix and self.run.mode in PROMPTED:
                 check_continuing(component, place, residual)
         except ComponentError as error:
-            raise self.source.error((*path, error.field), error.message) from None
+            raise self.source.error((*path, error.field), error.message, error.fits) from None
         for name, shape in component.tables(place).items():
             first_shape = self.tables.setdefault(name, shape)
             first_path = self._table_paths.setdefault(name, path)

@@ -107,11 +107,14 @@ class Source:
                 return self.lines[path[:length]]
         return self.name, 1
 
-    def error(self, path: YamlPath, message: str) -> SpecError:
-        """The error `file:line path: message`."""
-        text = path_text(path)
+    def error(self, path: YamlPath, message: str, fits: int | None = None) -> SpecError:
+        """The error `file:line path: message`; with a number there that `fits`, the option that sets it."""
+        text, option = path_text(path), ""
+        if fits is not None:
+            option = f"--set {'.'.join(map(str, path))}={fits}"
+            message = f"{message}, or more with {option}"
         full = f"{self.where(path)} {text}: {message}" if text else f"{self.where(path)} {message}"
-        return SpecError(full, self._at(path), path)
+        return SpecError(full, self._at(path), path, option=option)
 
 
 def path_text(path: YamlPath) -> str:

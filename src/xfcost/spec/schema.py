@@ -178,5 +178,32 @@ def structs_in(root: Type) -> Iterator[type[msgspec.Struct]]:
             unvisited += [_types_of(component) for component in field.components()]
 
 
+@cache
+def places() -> dict[str, dict[str, list[str]]]:
+    """Key -> its places in a spec, the shallowest first, each with the kinds of component that have it.
+
+    `[]` is each item: `stages[].block[].heads`. A component of several fields is in the first of them.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    seen: set[type[msgspec.Struct]] = set()
+    unvisited: list[tuple[Type, str]] = [(_types_of(Spec), "")]
+    while unvisited:
+        type_, place = unvisited.pop(0)
+        if isinstance(type_, ListType):
+            unvisited.insert(0, (type_.item_type, f"{place}[]"))
+        elif isinstance(type_, UnionType):
+            unvisited[:0] = [(one, place) for one in type_.types]
+        elif field := _component_field(type_):
+            unvisited[:0] = [(_types_of(component), place) for component in field.components()]
+        elif isinstance(type_, StructType) and type_.cls not in seen:
+            seen.add(type_.cls)
+            for one in type_.fields:
+                inside = f"{place}.{one.encode_name}".removeprefix(".")
+                kinds = found.setdefault(one.encode_name, {}).setdefault(inside, [])
+                kinds += [str(type_.tag)] if type_.tag is not None else []
+                unvisited.append((one.type, inside))
+    return found
+
+
 def _keys(struct: StructType) -> list[str]:
     return [*([struct.tag_field] if struct.tag_field else []), *(field.encode_name for field in struct.fields)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
-from xfcost.counting.forward import count, curve_costs, keep_rows_of, with_rebuilt_note
+from xfcost.counting.forward import count, curve_costs, feed_forward_macs, keep_rows_of, with_rebuilt_note
 from xfcost.counting.prefix import beside_whole
 from xfcost.counting.system import AccountOptions, Grown, System, first_scores, without_steps
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -78,6 +78,9 @@ class SpecSystem(System):
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         architecture = self._place(run)
         return int(architecture.grid.tokens), curve_costs(architecture)
+
+    def feed_forward_macs(self, run: Run) -> int | None:
+        return feed_forward_macs(self._place(run))
 
     def input_key(self, run: Run) -> Hashable:
         return tuple(entry.sides for entry in sized_inputs(self.loaded, run))

@@ -476,7 +476,7 @@ def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, ve
     yield from notes([f"{', '.join(names)}: {note}" for note, names in told.items()], verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
     if short is None and any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
-        scores = "score dot products: per head, in the first block with scores, without special tokens"
+        scores = "query-key pairs: dot products QKᵀ of the first layer with scores, without special tokens"
         yield line(scores, "dim")
     yield line(CONVENTION, "dim")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Final
 
 from xfcost.comparing.quantities import QUANTITIES
 from xfcost.ledger import units
+from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.model_flops import model_flops
 from xfcost.ledger.ran import ClosedForm
@@ -78,8 +80,25 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))
     yield from memory_answers(ledger)
-    if ledger.mixing_outweighs is not None:
-        yield line(f"global mixing costs more MACs than all else from N = {ledger.mixing_outweighs:,} on")
+    yield from _outweighs_texts(ledger)
+
+
+def _outweighs_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """From which N on global mixing costs more than what: of images with the square grid and its image."""
+    sides: list[int] = ledger.metadata.streams[0]["grid"] if ledger.metadata.streams else []
+    image = ledger.metadata.image
+
+    def at(tokens: int) -> str:
+        side = math.isqrt(tokens)
+        if image is None or len(sides) != 2 or image[-2] % sides[0]:  # noqa: PLR2004 - height and width
+            return f"from N = {tokens:,} on"
+        pixels = side * image[-2] // sides[0]
+        return f"from N = {tokens:,} on ({sides_text((side, side))}, image {sides_text((pixels, pixels))})"
+
+    words = {"all else": ledger.mixing_outweighs, "the feed-forward layers": ledger.mixing_outweighs_feed_forward}
+    known = [f"than {what} {at(tokens)}" for what, tokens in words.items() if tokens is not None]
+    if known:
+        yield line(f"global mixing costs more MACs {', '.join(known)}")
 
 
 def _totals(ledger: Ledger) -> TextLines:
@@ -140,6 +159,8 @@ def convention_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 # Other remainders that are listed; json has all.
 _MOST_LISTED: Final = 3
+# Of more counted sizes the ends are.
+_MOST_SIZES: Final = 6
 
 
 def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
@@ -154,9 +175,11 @@ def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     if form.macs is None:
         yield line(f"no closed form of the MACs in {of}: {form.refused}", "dim")
         return
-    counted = ", ".join(f"{size:,}" for size in form.sizes)
+    sizes = [f"{size:,}" for size in form.sizes]
+    many = f"{len(sizes)} {form.letter} from {sizes[0]} to {sizes[-1]}"
+    counted = f"{form.letter} = {', '.join(sizes)}" if len(sizes) <= _MOST_SIZES else many
     macs = f"MACs {'≥' if at_least else '='} {_in_print(form.macs)}"
-    yield line(f"{_where(form)}   (counted at {form.letter} = {counted})", head=macs)
+    yield line(f"{_where(form)}   (counted at {counted})", head=macs)
     if form.cache is not None:
         yield line(f"{cache_name(ledger.cache)} = {_in_print(form.cache)} bytes")
     if growth := _growth(form):

@@ -33,7 +33,7 @@ METRICS: Final = {
     "scores": Metric(
         "scores",
         "Attention scores",
-        "query–key pairs of one head, first block with scores",
+        "query-key pairs per head, first layer with scores",
         "Counted in closed form: dot products QKᵀ of one sample",
     ),
     "macs": Metric(

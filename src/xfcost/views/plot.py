@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.comparing.sweep import TOKENS, SizeAxis
@@ -264,15 +264,20 @@ def draw_ratio(axes: Axes, chart: Chart) -> None:
     )  # fmt: skip
 
 
-def ratio_summary(lines: Sequence[ChartLine], axis: SizeAxis, mark: int | None, unit: Unit) -> list[str]:
-    """`at N = 784: Swin-T 38,416, ViT-S/8 616,225 (16.04× as many)`, of two lines only."""
+def ratio_summary(
+    words: str, lines: Sequence[ChartLine], axis: SizeAxis, mark: int | None, unit: Unit
+) -> list[str]:  # fmt: skip
+    """`MACs at N = 784: Swin-T 38,416, ViT-S/8 616,225 (16.04× as many)`, of two lines only; `words` are before at."""
     pair = _at_mark(lines, mark)
     if not pair:
         return []
     (less, first), (more, second) = sorted(zip(pair, lines, strict=True), key=lambda one: one[0])
-    low, high = (units.seconds(value) if unit == "second" else f"{value:,}" for value in (less, more))
+    write: dict[Unit, Callable[[float], str]] = {
+        "second": units.seconds, "byte": lambda value: units.size(int(value)), "count": "{:,}".format
+    }  # fmt: skip
+    low, high = write[unit](less), write[unit](more)
     times = "the same" if less == more else f"{units.ratio(more / less)} {_AS[unit]}"
-    return [f"at {axis.word} = {mark:,}: {first.name} {low}, {second.name} {high} ({times})"]
+    return [f"{words} at {axis.word} = {mark:,}: {first.name} {low}, {second.name} {high} ({times})"]
 
 
 _AS: Final[dict[Unit, str]] = {"count": "as many", "byte": "as much", "second": "as long"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from xfcost.comparing.measured import Curve, MeasuredSeries, upper_slope
@@ -17,7 +18,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
 from xfcost.ledger.statistics import Estimate, Interval, exponent, time_ratio
 from xfcost.parts.timing.text import lane_text, where_text
-from xfcost.report.input_description import first_stage, names_text
+from xfcost.report.input_description import different_images, first_stage, names_text
 from xfcost.report.style import lowered
 from xfcost.views.compare import ratio_text
 from xfcost.views.measured_compare import crossing_text, data_notes, exponent_text, span_text
@@ -56,6 +57,8 @@ def scaling_chart(
         raise UsageError(f"--metric {metric}: {why} for {names}; nothing to draw on log axes{needs}")
     lane = lane_text(next((ledger.timing for ledgers in live for ledger in ledgers), None))
     metadata = next((one for one in sweeps if not is_module(one)), sweeps[0]).ledgers[0].metadata
+    seen = [one for one in sweeps if any(one.values(chosen.quantity))] if axis is TOKENS else []
+    images = _images_text(seen, mark)
     return Chart(
         title=f"{chosen.title}{lane} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
@@ -67,14 +70,19 @@ def scaling_chart(
         lines=lines,
         points=points,
         mark=mark,
-        footnote=_footnote(sweeps, metric),
-        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark, chosen.unit)]
+        footnote=" ".join(filter(None, [images, _footnote(sweeps, metric)])),
+        summary=[
+            *_summary(sweeps, metric),
+            *ratio_summary(_words(metric), lines, axis, mark, chosen.unit),
+            *filter(None, [images]),
+        ]
         if metric != "time"
         else [
             *map(_at_last, lines if predicted else ()),
             *(one.name for one in points),
             *_ratio_texts(sweeps, live),
             *_noisy_texts(sweeps, live),
+            *filter(None, [images]),
         ],
     )
 
@@ -206,16 +214,40 @@ def _bars(timings: Sequence[Timing]) -> str:
     return interval if all(timing.interval for timing in timings) else f"{interval}, of fewer than 6 runs {_SPREAD}"
 
 
+def _images_text(sweeps: Sequence[CountedSweep], mark: int | None) -> str:
+    """Where the same N is another image for each system: `At N = 784 ViT-S/8 sees 224×224, Swin-T 112×112. …`.
+
+    At the mark, else at the largest N of all.
+    """
+    shared = set.intersection(*(set(one.xs) for one in sweeps)) if sweeps else set[int]()
+    if not shared:
+        return ""
+    at = mark if mark in shared else max(shared)
+    seen = different_images({one.name: one.ledgers[one.xs.index(at)].metadata for one in sweeps})
+    if not seen:
+        return ""
+    sizes = f"At N = {at:,} {seen}" if len(sweeps) <= _MOST_NAMED else "At equal N the images differ"
+    return f"{sizes}; --size compares equal images."
+
+
 def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     padded = [one for one in sweeps if any(map(_padded, one.ledgers))]
     cropped = [one for one in sweeps if one not in padded and any(ledger.metadata.cropped for ledger in one.ledgers)]
     parts = []
-    for stepped, why, need_none in (
-        (padded, "padding to whole windows or blocks", "need none"),
-        (cropped, "last tokens that go into no patch or kernel", "have none"),
+    for stepped, need, why in (
+        (padded, "need", "padding to whole windows or blocks"),
+        (cropped, "have", "last tokens that go into no patch or kernel"),
     ):
-        if stepped and metric != "params":
-            parts.append(_steps_text(stepped, why, need_none))
+        if metric == "params":
+            continue
+        drawn = [one for one in stepped if _has_steps(one, METRICS[metric].quantity)]
+        smooth = [one for one in stepped if one not in drawn]
+        if drawn:
+            names = f" of {names_text([one.name for one in drawn])}" if len(drawn) <= _MOST_NAMED else ""
+            of_one = f"{drawn[0].name}'s steps" if len(drawn) == 1 else f"Steps{names}"
+            parts.append(f"{of_one} come from {why}.")
+            parts += _fitted_texts(drawn, "Its slope" if len(drawn) == 1 else "Their slopes", f"{need} none")
+        parts += [text for one in smooth for text in _fitted_texts([one], f"{one.name}'s slope", f"{need} no {why}")]
     parts += [_module_text(one) for one in sweeps if is_module(one)]
     without: dict[str, list[str]] = {}
     for one in sweeps:
@@ -228,16 +260,27 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     return " ".join(parts)
 
 
-def _steps_text(stepped: Sequence[CountedSweep], why: str, without: str) -> str:
-    """`Swin-T's steps come from padding to whole windows. Its slope is fitted to sizes that need none.`."""
-    one, *others = stepped
-    names = f" of {names_text([it.name for it in stepped])}" if len(stepped) <= _MOST_NAMED else ""
-    steps = f"Steps{names} come from {why}." if others else f"{one.name}'s steps come from {why}."
+def _fitted_texts(stepped: Sequence[CountedSweep], slopes: str, without: str) -> Iterator[str]:
+    """`Its slope is fitted to sizes that need none (N = 3,136 to 12,544).`, where all are; `slopes` are whose."""
     if not all(map(_without_padding, stepped)):
-        return steps
+        return
+    one, *others = stepped
     at = sorted(one.slope_points)
-    span = f" ({one.axis.word} = {at[0]:,} to {at[-1]:,})" if at and not others else ""
-    return f"{steps} {'Their slopes are' if others else 'Its slope is'} fitted to sizes that {without}{span}."
+    span = f" ({one.axis.word} = {at[0]:,} to {at[-1]:,}{_outside(one)})" if at and not others else ""
+    yield f"{slopes} {'are' if others else 'is'} fitted to sizes that {without}{span}."
+
+
+# A line has steps where it rises between some points by a power that is larger than its slope by more than this, and
+# between others by one that is smaller by more.
+_STEP: Final = 0.25
+
+
+def _has_steps(one: CountedSweep, quantity: str) -> bool:
+    """Are steps seen in its line? At a few N far from each other they are not."""
+    points = [(x, value) for x, value in zip(one.xs, one.values(quantity), strict=True) if value]
+    powers = [slope(*zip(*ends, strict=True)) or 0.0 for ends in pairwise(points)]
+    overall = one.slope(quantity)
+    return overall is not None and bool(powers) and min(powers) + _STEP < overall < max(powers) - _STEP
 
 
 def _padded(ledger: Ledger) -> bool:
@@ -267,17 +310,27 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
         values = one.values(METRICS[metric].quantity)
         if any(values):
             points = sorted(one.slope_points)
-            span = f"{one.axis.word} = {points[0]:,} to {points[-1]:,}"
+            span = f"{one.axis.word} = {points[0]:,} to {points[-1]:,}{_outside(one)}"
             if _without_padding(one) and not without_steps(*one.ledgers):
                 padded = any(map(_padded, one.ledgers))
                 span += ", sizes that need no padding" if padded else ", sizes in whole patches"
-            quantity, title = METRICS[metric].quantity, METRICS[metric].title
-            words = QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(title)
-            power = f"{'N' if one.axis is TOKENS else one.axis.word}^{slope_text(one.slope(quantity))}"
+            words = _words(metric)
+            power = f"{'N' if one.axis is TOKENS else one.axis.word}^{slope_text(one.slope(METRICS[metric].quantity))}"
             verb = "grow" if words.endswith("s") or " and " in words else "grows"
             yield f"{one.name}: {words} {verb} as {power} ({span})"
         else:
             yield f"{one.name}: no line ({_nothing(one, metric)})"
+
+
+def _words(metric: str) -> str:
+    """The name of its quantity."""
+    quantity = METRICS[metric].quantity
+    return QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(METRICS[metric].title)
+
+
+def _outside(one: CountedSweep) -> str:
+    """`, beyond this plot`, where the slope is that of sizes that are not drawn."""
+    return "" if set(one.slope_points) <= set(one.xs) else ", beyond this plot"
 
 
 def _module_text(one: CountedSweep) -> str:

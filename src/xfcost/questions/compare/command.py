@@ -18,8 +18,23 @@ Specs = Annotated[
 ]
 
 
+SortBy = Annotated[
+    str | None,
+    shared.option(
+        "--sort", "QUANTITY", "Order the systems by macs, flops, params, attention-memory or another figure.", "Output"
+    ),
+]
+
+
 @shared.options(CompareOptions, "verbose", *shared.REPORT)
-def run(context: typer.Context, specs: Specs = None, from_: From = None, machine: Machine = None, **given: Any) -> None:
+def run(
+    context: typer.Context,
+    specs: Specs = None,
+    sort: SortBy = None,
+    from_: From = None,
+    machine: Machine = None,
+    **given: Any,
+) -> None:
     """Compare systems at the same N.
 
     The report has costs by mixing kind, ratios to the first system, growth exponents, and the N at which one system
@@ -38,30 +53,33 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     specs = shared.counted_specs(context, specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")
     if (option := varied(given)) is not None:
-        _over(option, specs, target, given, verbose=verbose)
+        _over(option, specs, target, given, ordered=sort is not None, verbose=verbose)
         return
+    thorough = verbose or target.form == "json"
     try:
-        comparison = compare(*specs, progress=say, thorough=verbose or target.form == "json", **given)
+        comparison = compare(*specs, progress=say, thorough=thorough, sort=sort, **given)
     except StreamsError:  # two numbers are two runs of systems with one stream
-        _over("N", specs, target, given, verbose=verbose)
+        _over("N", specs, target, given, ordered=sort is not None, verbose=verbose)
         return
     target.document(document(comparison, verbose=verbose))
     shared.verdict(comparison.ledgers)
 
 
-def _over(option: str, specs: list[str], target: shared.Target, given: dict[str, Any], *, verbose: bool) -> None:
+def _over(
+    option: str, specs: list[str], target: shared.Target, given: dict[str, Any], *, ordered: bool, verbose: bool
+) -> None:  # fmt: skip
     """A line for each value of an option and each system.
 
     Raises:
-        UsageError: `--lane` is given, which is of one run.
+        UsageError: systems are `ordered`, or `--lane` is given: both are of one run.
     """
     from xfcost.api.analysis import analyze
     from xfcost.spec.load import expanded
     from xfcost.spec.models import models
     from xfcost.views.batches import document, read_runs
 
-    if given.pop("lane") is not None:
-        raise UsageError(f"--{option} {given[option]}: --lane is of one run; leave one of them out")
+    if given.pop("lane") is not None or ordered:
+        raise UsageError(f"--{option} {given[option]}: --lane and --sort are of one run; leave one of them out")
     given["trace"] = bool(given["trace"])
     values = read_runs(f"--{option}", given[option])
     ledgers = [

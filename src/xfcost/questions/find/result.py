@@ -62,7 +62,7 @@ def quantity_name(option: str, given: str) -> str:
     Raises:
         UsageError: there is no such quantity.
     """
-    name = given.strip().replace("-", "_")
+    name = str(given).strip().replace("-", "_")
     if name not in QUANTITIES:
         raise UsageError(f"{option} {shown(given)}: {nearest(name, QUANTITIES)}")
     return name

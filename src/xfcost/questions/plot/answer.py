@@ -29,7 +29,7 @@ from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.errors import NoNumbersError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.option_readers import one_of
+from xfcost.ledger.option_readers import named_by, one_of
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.parts.serving.choices import ThroughputCurve
 from xfcost.parts.serving.choosing import throughput
@@ -118,7 +118,9 @@ def plot(
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    one_of((*METRICS, THROUGHPUT))("--metric", metric)
+    metrics = (*METRICS, THROUGHPUT)
+    meant = named_by(metric, metrics)
+    metric = one_of(metrics)("--metric", meant[0] if len(meant) == 1 else metric)
     N, size, mark = (one if one is None else str(one) for one in (N, size, mark))
     given = {name: EVERY[name].default for name in PlotOptions.__annotations__} | dict(options)
     refuse("plot", given)

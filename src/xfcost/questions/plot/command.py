@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -46,6 +46,8 @@ Mark = Annotated[
 Picture = Annotated[
     Path | None, shared.output_option("Write to this svg, png, pdf or csv file (default: SYSTEMS-METRIC.svg).")
 ]
+# What is plotted where no metric is given.
+_DEFAULT: Final = "Plotted mixing MACs; for the whole model: --metric macs or flops"
 
 
 @shared.options(
@@ -88,8 +90,9 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
 
+    written = WrittenOptions.of(context)
     if from_ is not None:
-        plot_file(WrittenOptions.of(context))
+        plot_file(written)
         return
     specs = shared.counted_specs(context, specs, machine)
     bounded = metric == "time" and given["on"] is not None
@@ -98,5 +101,6 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     found = plot(*specs, metric=metric, N=N, size=size, mark=mark, progress=say, **given)
     content = found.content(form)
-    shared.deliver_lines(found.summary)
+    default = [] if "metric" in written.options else [_DEFAULT]
+    shared.deliver_lines([*found.summary, *default])
     shared.deliver(content, target, force=force)
