@@ -50,7 +50,8 @@ _SIDES: Final = (512, 448, 224, 256)
 _USUAL_LIMIT: Final = 400_000_000
 
 ModuleKind = Literal["given", "named", "config"]
-# Options of the run that only some modules take: transformers builds a config in any dtype and attention.
+# Options of the run that only some modules take: inputs that are given have their batch, and transformers builds a
+# config in any dtype and attention.
 _TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
     "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
 }  # fmt: skip
@@ -371,7 +372,10 @@ def given_module(
     module: Any, inputs: Any, keywords: Mapping[str, Any] | None, *, tf32: bool,
     batch: Any = None, lora: Lora | None = None,
 ) -> GivenModule:  # fmt: skip
-    """A module with example inputs, or a program of this `batch`; `tf32`: are its float32 products in TF32?"""
+    """A module with example inputs; without them, and of a program, those that are found, of this `batch`.
+
+    `tf32`: are its float32 products in TF32?
+    """
     from xfcost.torch_models.any_model.targets import GivenModule
 
     if lora is not None:
@@ -382,11 +386,11 @@ def given_module(
             raise UsageError(f"--lora {lora.rank}: an exported program has operations and no modules; give the module")
         module = with_adapters(module, lora, name)
 
+    samples = None if batch is None else int(read_option("batch", batch))
     if not is_program(module):
-        return GivenModule(module, inputs, keywords, tf32=tf32)
+        return GivenModule(module, inputs, keywords, tf32=tf32, samples=samples)
     from xfcost.torch_models.any_model.exported import exported_module
 
-    samples = None if batch is None else int(read_option("batch", batch))
     return GivenModule(exported_module(module), inputs, keywords, tf32=tf32, samples=samples)
 
 
@@ -431,7 +435,9 @@ def own_run(system: System, given: Mapping[str, Any], *, named: bool) -> Run:
         run = make_run(**run_options(given))
         refuse("a spec", {name: given.get(name) for name in ("probe", "mixing")}, mode=run.mode)
         return run
-    run = module_run(given, "given" if not named else "named" if system.config is None else "config", system.config)
+    has_inputs = given.get("example_inputs") is not None or given.get("example_kwargs")
+    kind: ModuleKind = "config" if system.config is not None else "named" if named or not has_inputs else "given"
+    run = module_run(given, kind, system.config)
     _check_letters(system.letters, given, named=named)
     tokens = one_number(given.get("N"))
     return run._replace(tokens=None if tokens is None else (tokens,), size=read_option("size", given.get("size")))

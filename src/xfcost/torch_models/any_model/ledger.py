@@ -102,6 +102,10 @@ _STEPS_SAVED: Final = (
 )
 
 
+# Where modules have a probability of dropout that their own code passes on, as a number.
+_DROPOUTS: Final = ("dropout", "dropout_p", "attn_dropout", "attention_dropout", "drop_prob")
+
+
 class Taken(NamedTuple):
     """What was measured of a module on a device, before its rows are made."""
 
@@ -284,7 +288,8 @@ def module_ledger(
     if taken is not None:
         give_seconds(found.works, taken.measured.row_seconds(), "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
-    ledger = _with_notes(_of_run(found, model, given, title, dtype, beside, training=training), kinds_from)
+    ledger = _of_run(found, model, given, title, dtype, beside, training=training)
+    ledger = _with_notes(ledger, kinds_from, "" if training else _as_in_training(model))
     ledger = with_batch(ledger, given, how.samples, of_ids=training or how.mode in CACHED)
     if how.mode in CACHED:
         ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
@@ -361,8 +366,16 @@ def _libraries_of(own_class: type) -> list[str]:
     return ["transformers"] if any(one.__module__.startswith("transformers.") for one in own_class.__mro__) else []
 
 
-def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
-    """The ledger with a note of where kinds were found, and one of the rows without a kind."""
+def _with_notes(ledger: Ledger, kinds_from: str | None, in_training: str) -> Ledger:
+    """The ledger with a note of where kinds were found, one of the rows without a kind, and one of training mode.
+
+    `in_training`: the modules that are in it, where a forward is counted.
+    """
+    if in_training:
+        ledger = ledger.with_note(
+            f"counted in training mode, as the module is, where {in_training} run otherwise than in inference; for "
+            "inference, call its .eval() first"
+        )
     without = [row for row in ledger.rows if row.ran and row.ran.kind_missing]
     if without:
         missing = Counter(row.ran.kind_missing for row in without if row.ran)
@@ -383,6 +396,19 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
     if ledger.reads_all_experts:
         ledger = ledger.with_note(_ALL_EXPERTS)
     return ledger if kinds_from is None else ledger.with_note(kinds_from)
+
+
+def _as_in_training(model: nn.Module) -> str:
+    """`BatchNorm2d ×18, Dropout`: the modules in training mode that run otherwise in evaluation mode, by class."""
+    dropout = nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d | nn.AlphaDropout | nn.FeatureAlphaDropout
+    found = Counter[str]()
+    for module in model.modules():
+        shares = [module.p] if isinstance(module, dropout) else [getattr(module, one, 0) for one in _DROPOUTS]
+        drops = any(isinstance(share, float) and share > 0 for share in shares)
+        # of batch norm and its kin: the statistics of the batch, or those that they have
+        if module.training and (drops or getattr(module, "track_running_stats", False)):
+            found[type(module).__name__] += 1
+    return ", ".join(f"{name} ×{times}" if times > 1 else name for name, times in found.items())
 
 
 # ── fvcore's trace beside: it has other operations than the dispatcher (`linear`, not `addmm`), but the same modules ──
