@@ -11,7 +11,7 @@ import msgspec
 from xfcost.comparing.quantities import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.achieved import OF_PEAK, beside_rows, peak_of, row_rates
-from xfcost.ledger.json_objects import AnyView, grouped, records
+from xfcost.ledger.json_objects import AnyView, distinct_modules, grouped, module_levels, records
 from xfcost.ledger.least_work import RowBound, row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -93,6 +93,8 @@ def _parts(
     yield from header(ledger)
     yield Gap()
     yield operations or groups_table(ledger, by, depth, order)
+    if depth is not None and depth < (levels := module_levels(ledger)):
+        yield line(f"deeper: --depth {levels}", "dim")
     if ledger.has_kinds:
         yield from (Gap(), mixing_table(ledger))
     yield from (Gap(), memory_text(ledger))
@@ -482,9 +484,10 @@ def _paper_parts(
         yield groups_table(ledger, by, depth, order)
     elif by:
         # the module that all others are in has no path, and the name of the ledger
+        groups = grouped(ledger, by, depth)
         rows = [
             [str(group[by] or ledger.metadata.name), *(units.count(group[name]) for name in heads.values())]
-            for group in grouped(ledger, by, depth)
+            for group in (distinct_modules(groups) if by == "module" else groups)
         ]
         yield DataTable(numbers(by, *heads), rows)
     elif form == "latex":
