@@ -25,7 +25,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.units import TF32
+from xfcost.ledger.units import BYTES_PER_ELEMENT, TF32
 from xfcost.spec.grammar import Spec, TokenInput
 from xfcost.spec.hub import HubName, config_label, hub_name, hub_source
 from xfcost.spec.load import Loaded, expanded, load, with_own_settings
@@ -323,6 +323,20 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
         return None
 
 
+def decoding(system: System, name: Any, options: Mapping[str, Any]) -> System | None:
+    """The spec or the stored counts that `--mode decode` of a `name` is answered by; None where its class has to run.
+
+    `system` is what answers a forward. Errors are those of `open_one`.
+    """
+    if not isinstance(name, str | os.PathLike):
+        return None
+    [entry] = expanded([spec_name(name)], models())
+    found = _target(entry, {**options, "mode": "decode"}, None, counted=True)
+    if isinstance(found, ModuleTarget):
+        return None
+    return found or (system if system.loaded is not None else None)
+
+
 def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> PublishedSystem | None:
     """The model of the list that a target names, or whose fields its config has.
 
@@ -554,6 +568,22 @@ def with_remarks(system: System, ledger: Ledger) -> Ledger:
     """The ledger with notes on how a module is counted at other sizes."""
     notes = (*system.remarks(), *ledger.metadata.notes)
     return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, notes=notes))
+
+
+def with_config_dtype(system: System, ledger: Ledger, dtype: str | None) -> Ledger:
+    """The ledger, for which no `dtype` was given, with a note where its config states one of other bytes."""
+    from xfcost.importing.configs import config_values, stated_dtype
+
+    if dtype is not None:
+        return ledger
+    if system.loaded is not None:
+        stated = system.loaded.dtype
+    else:
+        stated = None if system.config is None else stated_dtype(config_values(system.config) or {})
+    own = ledger.metadata.dtype
+    if stated not in BYTES_PER_ELEMENT or BYTES_PER_ELEMENT[stated] == BYTES_PER_ELEMENT[own]:
+        return ledger
+    return ledger.with_note(f"counted in {own}; the config has {stated}: --dtype {stated}")
 
 
 def first_sizes(axis: SizeAxis, span: tuple[int, int], mark: int | None = None) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from xfcost.importing.configs import config_values, stated_dtype
 from xfcost.importing.family import (
     COST_FREE,
     SUPPORTED_VALUES,
@@ -230,7 +231,8 @@ def loaded_config(path: Path, settings: Sequence[str] = (), cached: float = 0) -
     if spec.window is not None and cached >= spec.window and not settings:
         raise SpecError(f"{name}: its cache keeps a window of {spec.window} tokens, and that of a spec keeps all")
     loaded = _loaded(spec.text, name, settings)
-    return msgspec.structs.replace(loaded, weights=spec.weights, positions=spec.positions)
+    dtype = stated_dtype(config_values(str(path)) or {})
+    return msgspec.structs.replace(loaded, weights=spec.weights, positions=spec.positions, dtype=dtype)
 
 
 # Beside those that no family counts: what a class of transformers, which makes its weights itself, does not read.

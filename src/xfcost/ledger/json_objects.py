@@ -183,6 +183,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
         "operations": _operations(ledger),
         **({} if ledger.mixing_outweighs is None else {"mixing_outweighs_from": ledger.mixing_outweighs}),
+        **_if_any("generated_token", ledger.generated_token),
         "flops_by_convention": model_flops(ledger).to_object(_convention(ledger)),
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),

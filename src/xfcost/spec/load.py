@@ -87,6 +87,8 @@ class Loaded(msgspec.Struct, frozen=True):
     """Of a config.json: the format of its checkpoint's weights, or what is not known of that."""
     positions: int | None = None
     """Of a config.json: the most tokens that it has positions for."""
+    dtype: str | None = None
+    """Of a config.json: the dtype that it says its weights have."""
 
 
 class Written(msgspec.Struct, frozen=True):
