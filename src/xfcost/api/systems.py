@@ -317,10 +317,21 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
             title = target.published.title
             progress(f"{title}: its stored counts do not answer this run; its class in transformers is run …")
         elif progress is not None:
-            first = str(error).removeprefix(config_label(target.place)).partition("\n")[0]
-            reason = first.partition(";")[0].lstrip(":0123456789 ")
-            progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
+            progress(_counted_by_class(target.place, str(error)))
         return None
+
+
+def _counted_by_class(place: str, refused: str) -> str:
+    """Which class of transformers is run for the config at `place`, of which no spec can be made, and why not."""
+    from xfcost.importing.configs import config_values
+
+    values = config_values(place) or {}
+    kind, named = values["model_type"], values.get("architectures")
+    own = named[0] if isinstance(named, list) and named else named or f"class of model_type {kind}"
+    reason = refused.removeprefix(config_label(place)).partition("\n")[0].partition(";")[0].lstrip(":0123456789 ")
+    why = f"of model_type {kind}" if reason.startswith("model_type: ") else f"of it: {reason}"
+    shown_class, shown_why = printable(str(own), 80), printable(why, 200)
+    return f"counted by running transformers' {shown_class}; xfcost has no spec {shown_why}"
 
 
 def decoding(system: System, name: Any, options: Mapping[str, Any]) -> System | None:

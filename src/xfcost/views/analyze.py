@@ -46,7 +46,7 @@ from xfcost.report.document import (
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.output import Format
 from xfcost.report.style import TERMINAL, letters_text
-from xfcost.views.header import active_params, all_layers, header, memory_answers, params_text, work_text
+from xfcost.views.header import active_params, all_layers, at_once, header, memory_answers, params_text, work_text
 from xfcost.views.largest import Order, beside_word, groups_table, mixing_table, time_share
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
@@ -402,7 +402,7 @@ def memory_text(ledger: Ledger) -> TextLines:
         parts += [f"{units.size(memory['per_layer'])} per layer (the largest)"]
     if not list(memory_answers(ledger)):
         parts += [] if ledger.step else [all_layers(ledger)]
-        parts += [f"{units.size(memory['peak'])} peak (alive at once in inference)"]
+        parts += [at_once(ledger)]
     batch = f", batch {metadata.batch}" if metadata.batch_known else ""
     text = line(", ".join(parts), head=f"{_held(ledger)}{batch}: ")
     if metadata.extra_tokens:
