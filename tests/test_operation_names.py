@@ -176,6 +176,6 @@ def test_no_name_takes_three_lines(names, width):
     for name in ["encoder", "layers", "0", "attention", *names][::-1]:
         module = Module(lambda self, x, name=name: getattr(self, name)(x), **{name: module})
     ledger = module_ledger(module, (torch.ones(2, N, D),))
-    column = operations_table(ledger).columns[0]
+    column = operations_table(ledger, whole=ledger).columns[0]
     assert column.width == width
     assert max(lines_needed(row.title, column.width) for row in ledger.rows) <= 2

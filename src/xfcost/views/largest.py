@@ -173,10 +173,12 @@ _LEAST_NAME: Final = 20
 _LEAST_TREE: Final = 36
 
 
-def groups_table(ledger: Ledger, by: AnyView | None, depth: int | None = None, order: Order | None = None) -> DataTable:
+def groups_table(
+    ledger: Ledger, by: AnyView | None, depth: int | None = None, order: Order | None = None, *, whole: Ledger
+) -> DataTable:
     """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside.
 
-    With an `order` sorted, and without `by` of every operation.
+    With an `order` sorted, and without `by` of every operation. Shares are of the `whole`, whose rows these may all be.
     """
     shown = {"flops": "FLOPs"}
     if order is not None:
@@ -200,7 +202,7 @@ def groups_table(ledger: Ledger, by: AnyView | None, depth: int | None = None, o
         else:
             style = TERMINAL.get(group["mixing"], "") if by == "mixing" else ""
             lines.append((_group_name(ledger, by, group, around[:-1]), group, style))
-    return _totals_table(by or "operation", lines, shown, ledger)
+    return _totals_table(by or "operation", lines, shown, whole)
 
 
 def _in_blocks(row: Operation) -> str:

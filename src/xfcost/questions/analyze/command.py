@@ -28,6 +28,10 @@ Top = Annotated[
     int | None,
     shared.option("--top", "INT", "Rows that --sort lists.", "Output", min=1),
 ]
+Filter = Annotated[
+    list[str] | None,
+    shared.option("--filter", "TEXT", "List only operations with TEXT in path or title; may be repeated.", "Output"),
+]
 
 TraceFile = Annotated[
     Path | None,
@@ -49,12 +53,13 @@ TraceFile = Annotated[
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
 )
-def run(
+def run(  # noqa: PLR0913 - options
     spec: Spec,
     by: By = None,
     depth: Depth = None,
     sort: SortBy = None,
     top: Top = None,
+    filter_: Filter = None,
     trace_file: TraceFile = None,
     **given: Any,
 ) -> None:
@@ -86,16 +91,17 @@ def run(
     option = varied(given)
     if option is not None:
         words = f"--{option} {given[option]}"
-        if view is not None or order is not None:
-            raise UsageError(f"{words}: rows are listed for one run, without --by, --sort and --top")
+        if view is not None or order is not None or filter_:
+            raise UsageError(f"{words}: rows are listed for one run, without --by, --sort, --top and --filter")
         if given["step_time"] is not None:
             raise UsageError(f"{words}: --step-time is of one run; leave one of them out")
         _over(option, spec, target, given, verbose=verbose)
         return
     ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
-    if ledger.choices and ledger.on is None and view is not None:
-        raise UsageError(f"--by {view}: rows are listed for one device, and --on has several; leave one of them out")
-    target.document(document(ledger, view, verbose=verbose, depth=depth, order=order))
+    if ledger.choices and ledger.on is None and (view is not None or filter_):
+        option = f"--by {view}" if view is not None else "--filter"
+        raise UsageError(f"{option}: rows are listed for one device, and --on has several; leave one of them out")
+    target.document(document(ledger, view, verbose=verbose, depth=depth, order=order, only=filter_ or ()))
     if trace_file is not None:
         shared.deliver(timeline(ledger), trace_file, force=target.force)
     shared.verdict([ledger])
