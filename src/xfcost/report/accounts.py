@@ -77,7 +77,8 @@ def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterat
     if run.uncalled:
         yield line(f"  parameters that no operation used: {', '.join(run.uncalled)}", "dim")
     if run.traced:
-        yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
+        used = "; the report has the dispatcher's counts, of what ran" if agreement.differences else ""
+        yield line(f"trace: {run.traced}{used}", "" if agreement.differences else "green")
     for difference in agreement.differences[:_MOST_DIFFERENCES]:
         figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
         yield line(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")

@@ -29,7 +29,7 @@ from xfcost.ledger.metadata import Metadata, RunAgreement
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.record import costs_by_module
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
-from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH, TF32
+from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH, TF32, number_of
 from xfcost.parts.training.plan import LOGIT_BYTES
 from xfcost.parts.training.result import RunPlan, Training
 from xfcost.parts.training.step import TrainedParameters, training_step, with_run, with_saved_activations
@@ -380,7 +380,10 @@ def _with_notes(ledger: Ledger, kinds_from: str | None, in_training: str) -> Led
     if without:
         missing = Counter(row.ran.kind_missing for row in without if row.ran)
         share = (ledger.part(without).total("macs") or 0) / max(ledger.total("macs") or 0, 1)
-        reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
+        several = len(missing) > 1
+        reasons = "; ".join(
+            f"{reason} ({number_of(times, 'row')})" if several else str(reason) for reason, times in missing.items()
+        )
         ledger = ledger.with_note(
             f"{len(without)} of {len(ledger.rows)} rows, with {share:.1%} of the MACs, ".replace("%", " %")
             + f"{'has' if len(without) == 1 else 'have'} no known mixing kind: {reasons}"
@@ -540,7 +543,7 @@ def _predicted(
     """
     recorder = Recorder(for_prediction=True)
     try:
-        keys = run_on(found.how, model, *given, keeps_free=True, recorder=recorder).keys
+        keys = run_on(found.how, model, *given, keeps_free=True, recorder=recorder, numbers=found.numbers).keys
         calls, views = calls_by_place(recorder.run, lambda call: keys[id(call)])
         modules = recorder.run.modules.total()
         places, unknown, lanes = predictor.by_place(calls, {_OUTSIDE: views.total()}, {_OUTSIDE: modules})
