@@ -220,7 +220,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
         text=_exact,
     ),
     "attention_bytes": Quantity(
-        "attention memory, kept for backward",
+        "attention memory, all layers",
         "attention matrices of all layers that are kept for the backward pass; for fused kernels, their statistics",
         lambda one: one.memory["all_layers"],
         words="attention memory",
