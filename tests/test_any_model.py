@@ -9,8 +9,9 @@ import xfcost
 from any_models import TOKENS, Model, Takes, X
 from modules import Call, Module
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.json_objects import module_tree
+from xfcost.ledger.json_objects import distinct_modules, module_levels, module_tree
 from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.views.analyze import document
 
 
 def rows(ledger):
@@ -119,7 +120,7 @@ class TestViews:
     """Groups and the tree of modules."""
 
     def test_the_tree_has_totals_of_everything_inside(self):
-        tree = {node["module"]: node["macs"] for node in module_tree(module_ledger(Model(), (TOKENS,)), depth=2)}
+        tree = {node["module"]: node["macs"] for node in module_tree(module_ledger(Model(), (TOKENS,)), depth=1)}
         block = 5 * (192 + 64) + 2 * 200
         assert tree == {
             "": 4 * block + 440, "table": 0, "blocks": 4 * block, "blocks.*": 4 * block, "head": 440,
@@ -131,6 +132,24 @@ class TestViews:
         model.add_module("mapped", nn.Linear(8, 4))
         tree = {node["module"]: node["params"] for node in module_tree(module_ledger(model, (torch.ones(2, 8),)))}
         assert tree == {"": 72 + 36, "map": 72, "mapped": 36}
+
+    def test_a_module_with_only_one_other_in_it_is_no_level(self):
+        inner = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        ledger = module_ledger(nn.Sequential(nn.Sequential(nn.Sequential(inner)), nn.Linear(8, 2)), (torch.ones(2, 8),))
+        assert {one["module"]: one["depth"] for one in module_tree(ledger)} == {
+            "": 0, "0": 1, "0.0": 1, "0.0.0": 1, "0.0.0.0": 2, "0.0.0.1": 2, "1": 1,  # noqa: S104 - paths
+        }  # fmt: skip
+        assert module_levels(ledger) == 2
+        tree = distinct_modules(module_tree(ledger, depth=1))
+        # 8·8 + 8 + 8·2 + 2
+        assert {one["module"]: one["params"] for one in tree} == {"": 90, "0.0.0": 72, "1": 18}
+
+    def test_a_tree_that_is_cut_off_says_how_deep_it_goes(self):
+        ledger = module_ledger(nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 2)), (X,))
+        text = document(ledger, "module", depth=1).text("table")
+        assert "deeper: --depth 2\n" in text
+        assert "\n  1 linear " in text
+        assert "deeper" not in document(ledger, "module", depth=2).text("table")
 
     def test_groups_by_module_to_a_depth(self):
         groups = module_ledger(Model(), (TOKENS,)).by("module", depth=1)

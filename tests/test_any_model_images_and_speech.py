@@ -283,3 +283,37 @@ def test_models_of_sound_get_inputs_on_which_they_run(name, tmp_path):
         _, macs = counted_by_torch(lambda: model(**inputs))
     unseen = sum(row.times * row.macs for row in ledger.rows if "lstm" in row.path)  # by torch's counter
     assert ledger.total("macs") - unseen == macs
+
+
+SEGFORMER = {
+    "depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 8, 8], "decoder_hidden_size": 8, "num_attention_heads": [1, 1, 1, 1],
+    "num_labels": 3,
+}  # fmt: skip
+
+
+def test_the_size_is_of_the_image_that_a_model_of_transformers_reads(tmp_path):
+    config = write(
+        tmp_path, SEGFORMER | {"model_type": "segformer", "architectures": ["SegformerForSemanticSegmentation"]}
+    )
+    ledger = xfcost.analyze(str(config), size="64x96", batch=2, trace=False, mixing=False)
+    assert ledger.metadata.inputs == "pixel_values: 2×3×64×96 float32"
+    model = transformers.SegformerForSemanticSegmentation(transformers.SegformerConfig(**SEGFORMER)).eval()
+    with sdpa_kernel(SDPBackend.MATH):
+        _, macs = counted_by_torch(lambda: model(torch.rand(2, 3, 64, 96)))
+    assert ledger.total("macs") == macs
+    with pytest.raises(UsageError, match="--size"):
+        xfcost.analyze(str(config), N=64, trace=False, mixing=False)
+
+
+def written(folder, kind, name):
+    return write(folder, IMAGES[name] | {"model_type": kind, "architectures": [name]})
+
+
+def test_the_size_is_of_the_image_among_the_tokens_of_a_text(tmp_path):
+    config = written(tmp_path, "llava", "LlavaForConditionalGeneration")
+    with pytest.raises(UsageError, match="Input image size"):  # its positions are those of 8×8
+        xfcost.analyze(str(config), size=16, trace=False, mixing=False)
+    config = written(tmp_path, "qwen3_vl", "Qwen3VLForConditionalGeneration")
+    ledger = xfcost.analyze(str(config), size=56, trace=False, mixing=False)
+    # (56 / 14)² patches of two frames
+    assert "pixel_values: 16×1176 float32" in ledger.metadata.inputs

@@ -28,7 +28,7 @@ from any_models import TOKENS, Cache, Model, Pair, Takes, X
 from modules import Busy, Call, Module, state
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model import run as runs
-from xfcost.torch_models.any_model.inputs import Lengths, supposed_input
+from xfcost.torch_models.any_model.inputs import Lengths, inputs_from, supposed_input
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.run import run_on
 
@@ -765,3 +765,107 @@ def test_a_summary_prints_the_tree_of_modules_on_a_supposed_input(capsys):
     assert xfcost.summary(module, torch.zeros(3, 7, dtype=torch.int64)).total("macs") == 3 * 7 * 8 * 2
     # 5·8 + 8·2 + 2
     assert "58 parameters   2,048 MACs" in capsys.readouterr().out
+
+
+# Shapes without a dtype, of numbers that are looked up in a table ─────────────────────────────────────────────────────
+
+
+class ReadsTwo(nn.Module):
+    """Looks its first input up, from an offset on, and multiplies its second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.linear = nn.Embedding(7, 4), nn.Linear(3, 4)
+
+    def forward(self, ids, x, more=None):
+        ids = ids[:, 1:].flatten()
+        bags = 0 if more is None else nn.functional.embedding_bag(more + 1, self.table.weight).sum()
+        return self.table(ids).sum() + self.linear(x).sum() + bags
+
+
+@pytest.mark.parametrize(
+    ("texts", "dtypes"),
+    [
+        (["2x5", "4x3"], "int64 float32"),
+        (["x=4x3", "ids=2x5"], "float32 int64"),
+        (["2x5:int32", "4x3"], "int32 float32"),
+        (["2x5", "4x3", "more=2x2:int64"], "int64 float32 int64"),
+    ],
+)
+def test_a_shape_without_a_dtype_is_of_token_ids_where_the_module_looks_it_up(texts, dtypes):
+    model = ReadsTwo()
+    given = inputs_from(texts, {}, "meta", model)
+    assert " ".join(text.rpartition(" ")[2] for text in given.texts(model)) == dtypes
+    args, kwargs = inputs_from(texts, {}, "cpu", model)  # it runs as it is
+    model(*args, **kwargs)
+
+
+def test_shapes_in_python_are_of_token_ids_too():
+    table = Wrapped(nn.Embedding(7, 4), nn.Linear(4, 2))
+    assert xfcost.analyze(table, (3, 5)).metadata.inputs == "x: 3×5 int64"
+    assert xfcost.analyze(table, lambda N: (1, N), N=6).total("macs") == 6 * 4 * 2
+    expected = "ids: 2×5 int64, x: 4×3 float32"
+    assert xfcost.analyze(ReadsTwo(), (2, 5), (4, 3)).metadata.inputs == expected
+    compared = xfcost.compare((ReadsTwo(), [(2, 5), (4, 3)]), (table, (3, 5)))
+    assert [one.metadata.inputs for one in compared.ledgers] == [expected, "x: 3×5 int64"]
+
+
+def test_ids_that_an_offset_is_added_to_are_ids():
+    offset = Module(lambda self, x: self.table(x + 1), table=nn.Embedding(7, 4))
+    assert xfcost.analyze(offset, (2, 3)).metadata.inputs.endswith("2×3 int64")
+
+
+def test_numbers_that_the_module_makes_whole_itself_stay_as_they_are():
+    whole = Module(lambda self, x: self.table(x.long().abs() % 7), table=nn.Embedding(7, 4))
+    assert xfcost.analyze(whole, (2, 3)).metadata.inputs.endswith("2×3 float32")
+
+
+def test_where_token_ids_can_t_be_told_the_error_gives_their_dtype():
+    places = Module(lambda self, x: self.rows[x], rows=nn.Parameter(torch.zeros(7, 4)))
+    with pytest.raises(UsageError, match="--input 1x512:int64"):
+        xfcost.analyze(places, (2, 3))
+    with pytest.raises(UsageError, match="--input 1x512:int64"):
+        xfcost.analyze(Wrapped(nn.Embedding(7, 4)), torch.zeros(2, 3))
+
+
+# Training mode ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_training(module: nn.Module, **options: object) -> list[str]:
+    notes = xfcost.analyze(module, example_inputs=torch.zeros(2, 4), **options).metadata.notes
+    return [note for note in notes if "in training mode" in note]
+
+
+def test_a_note_says_that_a_module_is_counted_in_training_mode():
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Dropout(0.2))
+    (note,) = of_training(module)
+    assert "BatchNorm1d, Dropout ×2 " in note
+    assert of_training(module.eval()) == []
+    assert of_training(module.train(), mode="train") == []
+    module[1].eval()
+    assert "BatchNorm1d" not in of_training(module)[0]
+
+
+def test_a_probability_that_a_module_passes_on_is_dropout_too():
+    own = Module(lambda self, x: nn.functional.dropout(x, self.dropout, self.training))
+    own.dropout = 0.5
+    assert "Module" in of_training(own)[0]
+    own.dropout = 0.0
+    assert of_training(own) == []
+
+
+def test_layers_that_run_alike_in_both_modes_need_no_note():
+    alike = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0), nn.BatchNorm1d(4, track_running_stats=False))
+    assert of_training(alike) == []
+
+
+# Sizes of inputs that xfcost finds itself ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_given_module_whose_input_is_found_takes_a_size_and_a_batch():
+    image = Wrapped(nn.Conv2d(3, 4, 3))
+    assert xfcost.analyze(image, size=9, batch=2).metadata.inputs == "x: 2×3×9×9 float32"
+    # a row of 7·7 outputs of each of 2 samples
+    assert xfcost.analyze(image, size=9, batch=2).total("macs") == 2 * 7 * 7 * 4 * 3 * 9
+    with pytest.raises(UsageError, match="--batch 2"):
+        xfcost.analyze(image, torch.zeros(1, 3, 9, 9), batch=2)

@@ -359,3 +359,29 @@ def test_mixing_that_is_not_known_is_not_called_zero(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(code)
     said = error_of("plot", "net.py:Net", "--input", "1xNx8", "--N", "8:32", "--metric", "mixing", cwd=tmp_path)
     assert "--metric mixing: is not known for Net" in said
+
+
+# Runs that look at numbers, and kernels that torch also decomposes ───────────────────────────────────────────────────
+
+
+def asks(self, x):
+    mask = torch.ones(x.shape[:2], device=x.device)
+    return self.attend(x, x, x) if mask.all() else x
+
+
+def test_kinds_are_found_of_a_module_that_reads_the_numbers_of_what_it_makes():
+    """Its runs of other sizes on `meta` keep those numbers, as the first does."""
+    attention = Module(lambda self, q, k, v: torch.softmax(q @ k.mT, -1) @ v)
+    ledger = xfcost.analyze(Module(asks, attend=attention), torch.randn(1, 64, 8))
+    assert ledger.ran.tensors == "meta"
+    assert {row.mixing for row in ledger.rows if row.macs} == {"global"}
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_the_nearest_pixel_is_one_kernel_that_copies(mode, axes):
+    up = Module(lambda self, x: torch.nn.functional.interpolate(x, scale_factor=2, mode=mode))
+    ledger = xfcost.analyze(up, torch.randn(1, 2, *[4] * axes), trace=True)
+    (row,) = ledger.rows
+    assert (row.flops, row.moved, row.mixing) == (0, 2 * 8**axes, "per-token")
+    assert ledger.agreement.exact

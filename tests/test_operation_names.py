@@ -54,11 +54,15 @@ class TestTitles:
     """What tells the rows of a block apart."""
 
     def test_a_module_of_one_operation_gives_its_name(self):
-        """With parameters; others say what they do, and a module with others inside is none of one operation."""
+        """With parameters, and if that is no number; others say what they do.
+
+        A module with others inside is none of one operation.
+        """
         mlp = nn.Sequential(nn.LayerNorm(D), nn.Linear(D, D), nn.GELU())
+        mlp.add_module("last", nn.Linear(D, D))
         around = Module(lambda self, x: self.part(x) * self.scale, part=mlp, scale=nn.Parameter(torch.ones(D)))
         assert titles(Module(lambda self, x: self.it(x), it=around)) == [
-            "part.0", "part.1", "part.2 GELU", "multiply scale",
+            "part.0 layer norm", "part.1 linear", "part.2 GELU", "part.last", "multiply scale",
         ]  # fmt: skip
 
     def test_the_parts_of_attention_of_torch(self):
@@ -141,7 +145,7 @@ def test_the_parts_with_most_macs_are_named_as_in_the_code(monkeypatch):
     module = Module(lambda self, x: self.mlp(self.attn(x, x, x)[0]), mlp=mlp, attn=nn.MultiheadAttention(D, 2))
     text = table_of(module_ledger(module, (torch.ones(2, N, D),)), monkeypatch)
     (line,) = [line for line in text.splitlines() if "most MACs" in line]
-    assert "mlp.0 + mlp.2" in line
+    assert "mlp.0 + mlp.2 linear" in line
     assert "attn.in_proj + out_proj" in line
 
 
@@ -172,6 +176,6 @@ def test_no_name_takes_three_lines(names, width):
     for name in ["encoder", "layers", "0", "attention", *names][::-1]:
         module = Module(lambda self, x, name=name: getattr(self, name)(x), **{name: module})
     ledger = module_ledger(module, (torch.ones(2, N, D),))
-    column = operations_table(ledger).columns[0]
+    column = operations_table(ledger, whole=ledger).columns[0]
     assert column.width == width
     assert max(lines_needed(row.title, column.width) for row in ledger.rows) <= 2

@@ -303,8 +303,8 @@ def test_of_several_reasons_against_a_spec_one_line_is_said(tmp_path):
     fields = {"model_type": "gpt2", "n_embd": 32, "n_layer": 0, "n_head": 0, "vocab_size": 60_000}
     (tmp_path / "config.json").write_text(json.dumps(fields | {"n_positions": 64, "activation_function": "relu"}))
     done = xf("analyze", "config.json", "--N", "8", "--no-mixing", "--no-trace", cwd=tmp_path)
-    said = "no spec of it (n_layer: expected a whole number of at least 1, got 0); its class in transformers is run"
-    assert done.stderr.splitlines() == [said]
+    reason = "xfcost has no spec of it: n_layer: expected a whole number of at least 1, got 0"
+    assert done.stderr.splitlines() == [f"counted by running transformers' class of model_type gpt2; {reason}"]
 
 
 def test_a_class_that_runs_has_the_name_and_the_paper_of_the_list(tmp_path):

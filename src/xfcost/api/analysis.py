@@ -6,6 +6,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from xfcost.api.refusals import refuse
 from xfcost.api.runs import make_run, run_options, take_choosing, take_draft, take_step_time, timing_plan
 from xfcost.api.systems import (
     check_mixing,
+    decoding,
     is_module,
     is_program,
     mixing_limit,
@@ -26,18 +28,21 @@ from xfcost.api.systems import (
     spec_name,
     system_ledgers,
     vocabulary_of,
+    with_config_dtype,
     with_remarks,
 )
 from xfcost.counting.system import AccountOptions, System
 from xfcost.ledger.calibration import shipped_devices
 from xfcost.ledger.device import THIS_MACHINE, DeviceGroup
-from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.modes import GeneratedToken
 from xfcost.ledger.quantization import UNQUANTISED
+from xfcost.ledger.units import stored_in
 from xfcost.spec.load import load
 from xfcost.spec.models import is_listed
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, is_language_model
 from xfcost.systems.spec import SpecSystem
 
 if TYPE_CHECKING:
@@ -139,6 +144,7 @@ def analyze(
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     given: dict[str, Any] = dict(options)
+    given["settings"] = settings_texts(given.get("settings"))  # read twice
     if tensors:
         if not is_module(spec) or given.get("example_inputs") is not None:
             raise UsageError("analyze: expected inputs of a torch module here, once; options are given by name")
@@ -156,13 +162,13 @@ def analyze(
         how = how._replace(trace=False)  # tests hold the models of the list to their classes
     how = how._replace(probe=bool(given.get("probe")), check=how.trace is not False or bool(given.get("mixing")))
     run = _checked(choosing.applied(own_run(system, given, named=named)), how)
-    ledger = system.account(run, how)
+    ledger = with_config_dtype(system, system.account(run, how), given.get("dtype"))
     if step_time is not None:
         from xfcost.parts.training.plan import with_step_time
 
         ledger = with_step_time(ledger, step_time)
     if run.mode == "forward" and run.on is None and not run.choices and how.device is None and not how.predict:
-        ledger = _with_forms(ledger, system, run, how)
+        ledger = _with_generated_token(_with_forms(ledger, system, run, how), system, spec, given)
     if draft is not None:
         return _with_draft(ledger, system, spec, draft, (run, given))
     if ledger.timing is None:
@@ -182,6 +188,25 @@ def _with_forms(ledger: Ledger, system: System, run: Run, how: AccountOptions) -
     return msgspec.structs.replace(
         ledger, closed_form=form, mixing_outweighs=everything, mixing_outweighs_feed_forward=feed_forward
     )
+
+
+def _with_generated_token(ledger: Ledger, system: System, spec: Any, given: Mapping[str, Any]) -> Ledger:
+    """`ledger`, of a forward, with the decode step of a language model at its N, where no class has to run for it."""
+    writes = ledger.ran.recorded is not None if system.loaded is None else is_language_model(system.loaded.spec)
+    if not writes or len(ledger.metadata.streams) > 1:
+        return ledger
+    names = ("fetch", "batch", "dtype", "attention", "settings")
+    options = {name: given[name] for name in names if given.get(name) is not None} | {"mode": "decode"}
+    tokens = ledger.metadata.grid_tokens
+    with suppress(XfcostError):  # it has no cache, or none of so many tokens
+        if (opened := decoding(system, spec, {**options, "N": tokens})) is not None:
+            run = make_run(**run_options(options))._replace(tokens=(tokens,))
+            step = opened.account(run, AccountOptions(orders=False, limits=False))
+            if step.cache is not None:
+                dtype = step.metadata.cache_format or stored_in(step.metadata.dtype)
+                token = GeneratedToken(tokens=tokens, flops=step.flops or 0, cache=step.cache, dtype=dtype)
+                return msgspec.structs.replace(ledger, generated_token=token)
+    return ledger
 
 
 def _with_draft(ledger: Ledger, target: System, spec: Any, draft: Draft, asked: tuple[Run, dict[str, Any]]) -> Ledger:
@@ -277,7 +302,10 @@ def compare(
     degree = 1 if run.parallelism is None else run.parallelism.expert
     if degree > 1 and all(one.on and one.on.parallelism and one.on.parallelism.expert == 1 for one in ledgers):
         raise UsageError(f"--expert-parallel {degree}: none of these systems has experts; leave it out")
-    noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
+    noted = [
+        with_config_dtype(one, with_remarks(one, ledger), options.get("dtype"))
+        for one, ledger in zip(systems, ledgers, strict=True)
+    ]
     return compared(systems, noted, run, thorough=thorough, sort=sort)
 
 

@@ -25,7 +25,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.units import TF32
+from xfcost.ledger.units import BYTES_PER_ELEMENT, TF32
 from xfcost.spec.grammar import Spec, TokenInput
 from xfcost.spec.hub import HubName, config_label, hub_name, hub_source
 from xfcost.spec.load import Loaded, check_presets, expanded, load, with_own_settings
@@ -50,7 +50,8 @@ _SIDES: Final = (512, 448, 224, 256)
 _USUAL_LIMIT: Final = 400_000_000
 
 ModuleKind = Literal["given", "named", "config"]
-# Options of the run that only some modules take: transformers builds a config in any dtype and attention.
+# Options of the run that only some modules take: inputs that are given have their batch, and transformers builds a
+# config in any dtype and attention.
 _TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
     "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
 }  # fmt: skip
@@ -313,10 +314,35 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
             title = target.published.title
             progress(f"{title}: its stored counts do not answer this run; its class in transformers is run …")
         elif progress is not None:
-            first = str(error).removeprefix(config_label(target.place)).partition("\n")[0]
-            reason = first.partition(";")[0].lstrip(":0123456789 ")
-            progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
+            progress(_counted_by_class(target.place, str(error)))
         return None
+
+
+def _counted_by_class(place: str, refused: str) -> str:
+    """Which class of transformers is run for the config at `place`, of which no spec can be made, and why not."""
+    from xfcost.importing.configs import config_values
+
+    values = config_values(place) or {}
+    kind, named = values["model_type"], values.get("architectures")
+    own = named[0] if isinstance(named, list) and named else named or f"class of model_type {kind}"
+    reason = refused.removeprefix(config_label(place)).partition("\n")[0].partition(";")[0].lstrip(":0123456789 ")
+    why = f"of model_type {kind}" if reason.startswith("model_type: ") else f"of it: {reason}"
+    shown_class, shown_why = printable(str(own), 80), printable(why, 200)
+    return f"counted by running transformers' {shown_class}; xfcost has no spec {shown_why}"
+
+
+def decoding(system: System, name: Any, options: Mapping[str, Any]) -> System | None:
+    """The spec or the stored counts that `--mode decode` of a `name` is answered by; None where its class has to run.
+
+    `system` is what answers a forward. Errors are those of `open_one`.
+    """
+    if not isinstance(name, str | os.PathLike):
+        return None
+    [entry] = expanded([spec_name(name)], models())
+    found = _target(entry, {**options, "mode": "decode"}, None, counted=True)
+    if isinstance(found, ModuleTarget):
+        return None
+    return found or (system if system.loaded is not None else None)
 
 
 def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> PublishedSystem | None:
@@ -368,7 +394,10 @@ def given_module(
     module: Any, inputs: Any, keywords: Mapping[str, Any] | None, *, tf32: bool,
     batch: Any = None, lora: Lora | None = None,
 ) -> GivenModule:  # fmt: skip
-    """A module with example inputs, or a program of this `batch`; `tf32`: are its float32 products in TF32?"""
+    """A module with example inputs; without them, and of a program, those that are found, of this `batch`.
+
+    `tf32`: are its float32 products in TF32?
+    """
     from xfcost.torch_models.any_model.targets import GivenModule
 
     if lora is not None:
@@ -379,11 +408,11 @@ def given_module(
             raise UsageError(f"--lora {lora.rank}: an exported program has operations and no modules; give the module")
         module = with_adapters(module, lora, name)
 
+    samples = None if batch is None else int(read_option("batch", batch))
     if not is_program(module):
-        return GivenModule(module, inputs, keywords, tf32=tf32)
+        return GivenModule(module, inputs, keywords, tf32=tf32, samples=samples)
     from xfcost.torch_models.any_model.exported import exported_module
 
-    samples = None if batch is None else int(read_option("batch", batch))
     return GivenModule(exported_module(module), inputs, keywords, tf32=tf32, samples=samples)
 
 
@@ -428,7 +457,9 @@ def own_run(system: System, given: Mapping[str, Any], *, named: bool) -> Run:
         run = make_run(**run_options(given))
         refuse("a spec", {name: given.get(name) for name in ("probe", "mixing")}, mode=run.mode)
         return run
-    run = module_run(given, "given" if not named else "named" if system.config is None else "config", system.config)
+    has_inputs = given.get("example_inputs") is not None or given.get("example_kwargs")
+    kind: ModuleKind = "config" if system.config is not None else "named" if named or not has_inputs else "given"
+    run = module_run(given, kind, system.config)
     _check_letters(system.letters, given, named=named)
     tokens = one_number(given.get("N"))
     return run._replace(tokens=None if tokens is None else (tokens,), size=read_option("size", given.get("size")))
@@ -545,6 +576,22 @@ def with_remarks(system: System, ledger: Ledger) -> Ledger:
     """The ledger with notes on how a module is counted at other sizes."""
     notes = (*system.remarks(), *ledger.metadata.notes)
     return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, notes=notes))
+
+
+def with_config_dtype(system: System, ledger: Ledger, dtype: str | None) -> Ledger:
+    """The ledger, for which no `dtype` was given, with a note where its config states one of other bytes."""
+    from xfcost.importing.configs import config_values, stated_dtype
+
+    if dtype is not None:
+        return ledger
+    if system.loaded is not None:
+        stated = system.loaded.dtype
+    else:
+        stated = None if system.config is None else stated_dtype(config_values(system.config) or {})
+    own = ledger.metadata.dtype
+    if stated not in BYTES_PER_ELEMENT or BYTES_PER_ELEMENT[stated] == BYTES_PER_ELEMENT[own]:
+        return ledger
+    return ledger.with_note(f"counted in {own}; the config has {stated}: --dtype {stated}")
 
 
 def first_sizes(axis: SizeAxis, span: tuple[int, int], mark: int | None = None) -> list[int]:

@@ -238,12 +238,12 @@ QUANTITIES: Final[dict[str, Quantity]] = {
     ),
     "attention_bytes": Quantity(
         "attention memory, all layers",
-        "attention matrices of all layers that training saves; for fused kernels, their statistics",
+        "attention matrices of all layers that are kept for the backward pass; for fused kernels, their statistics",
         lambda one: one.memory["all_layers"],
         words="attention memory",
     ),
     "attention_peak_bytes": Quantity(
-        "attention memory, peak",
+        "attention memory, at once",
         "attention matrices that are alive at once in inference",
         lambda one: one.memory["peak"],
         column="attention peak",

@@ -22,9 +22,12 @@ _VALUES: Final = "weighted sum"
 _BIAS: Final = "bias"
 _RESIDUAL: Final = "residual add"
 _SOFTMAX: Final = "softmax"
+_MULTIPLY: Final = "matrix multiply"
+# The same of a module with the weights.
+_LINEAR: Final = "linear"
 # Words -> the names of ATen's operators, of functions that count as one, and of ONNX's operators.
 _WORDS: Final[dict[str, str]] = {
-    "matrix multiply": """
+    _MULTIPLY: """
     linear mkldnn_linear matmul MatMul mm bmm mv _int_mm _weight_int8pack_mm _weight_int4pack_mm addmm _addmm_activation
     baddbmm addmv _scaled_mm addbmm Gemm FusedMatMul TransposeMatMul MatMulInteger QLinearMatMul MatMulNBits MatMulBnb4
     MatMulIntegerToFloat DynamicQuantizeMatMul""",
@@ -98,8 +101,8 @@ def named(rows: Sequence[Operation], tensors: Mapping[str, Sequence[str]] = {}) 
     """The rows of a module with titles that tell them apart in their block, and with what they do in words as symbols.
 
     A module that runs one operation with parameters, its bias left out, and has no others inside, gives its name
-    (`mlp.0`). Of several, a product has the name of its matrix (`attn.in_proj`); others have their words, and the
-    tensor that they take.
+    (`attn.qkv`), and what it does where that is a number (`mlp.0 linear`). Of several, a product has the name of its
+    matrix (`attn.in_proj`); others have their words, and the tensor that they take.
 
     Args:
         rows: as a ledger has them, with their paths, modules and blocks.
@@ -118,11 +121,14 @@ def named(rows: Sequence[Operation], tensors: Mapping[str, Sequence[str]] = {}) 
             weights = row
         elif words == _VALUES:
             weights = None
-        is_module = row.component in alone and row.component not in parents and not row.only_moves
+        alone_there = row.component in alone and row.component not in parents and not row.only_moves
+        is_module = alone_there and bool(row.params or row.shared)
+        numbered = is_module and row.component.rpartition(".")[2].isdecimal()  # in an nn.Sequential
+        words = _LINEAR if numbered and words == _MULTIPLY else words
         if row.path in biases:
             title, words = _of_bias(row, own[row.path][0]), _BIAS
-        elif is_module and (row.params or row.shared) and inside_block(row):
-            title = inside_block(row)
+        elif is_module and (name := inside_block(row)):
+            title = f"{name} {words}" if numbered else name
         else:
             title = _title(row, words, own[row.path])
         found.append(msgspec.structs.replace(row, title=title, symbol=words))

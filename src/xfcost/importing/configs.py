@@ -43,6 +43,14 @@ def config_values(place: str) -> dict[str, Any] | None:
     return json.loads(config_text(place)) if is_gguf(place) else targets.config_values(place)
 
 
+def stated_dtype(values: Mapping[str, Any]) -> str | None:
+    """The dtype that a config, or its part for text, says its weights have; None where it does not."""
+    text = values.get("text_config")
+    parts = (values, text) if isinstance(text, dict) else (values,)
+    found = (part.get(name) for part in parts for name in ("dtype", "torch_dtype"))
+    return next((one.removeprefix("torch.") for one in found if isinstance(one, str)), None)
+
+
 def weights_at(target: ModuleTarget, config: Mapping[str, Any]) -> WeightFormat | str | None:
     """The format of the weights of a target with this config: by its tensors, where it names a checkpoint.
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from xfcost.importing.configs import config_values, stated_dtype
 from xfcost.importing.family import (
     COST_FREE,
     SUPPORTED_VALUES,
@@ -226,7 +227,8 @@ def loaded_config(path: Path, settings: Sequence[str] = ()) -> Loaded:
     """
     spec, name = import_config(path), printable(config_label(str(path)), most=200)
     loaded = _loaded(spec.text, name, settings)
-    return msgspec.structs.replace(loaded, weights=spec.weights, positions=spec.positions)
+    dtype = stated_dtype(config_values(str(path)) or {})
+    return msgspec.structs.replace(loaded, weights=spec.weights, positions=spec.positions, dtype=dtype)
 
 
 # Beside those that no family counts: what a class of transformers, which makes its weights itself, does not read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -96,21 +97,51 @@ def _beside(ledger: Ledger, by: str, groups: Sequence[dict[str, Any]]) -> list[d
 
 
 def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]]:
-    """One plain dict per module down to `depth`, each with the totals of everything inside it; the whole first."""
-    paths: dict[str, None] = {"": None}
-    for row in ledger.rows:
-        parts = row.component.split(".") if row.component else []
-        deepest = len(parts) if depth is None else min(depth, len(parts))
-        paths.update({".".join(parts[:length]): None for length in range(1, deepest + 1)})
+    """One plain dict per module down to `depth`, each with the totals of everything inside it; the whole first.
+
+    A module with nothing but one other in it has that one's depth: it is no level of its own.
+    """
+    levels = _levels(row.component for row in ledger.rows)
     result: list[dict[str, Any]] = []
-    for path in _in_tree_order(paths):
-        inside = (row for row in ledger.rows if not path or f"{row.component}.".startswith(f"{path}."))
-        part = ledger.part(inside)
-        level = path.count(".") + 1 if path else 0
-        quantities = (*COUNTED, "active_params", *TRACED, *(LEARNING if ledger.training else ()))
-        totals: dict[str, Any] = {quantity: part.total(quantity) for quantity in quantities}
-        result.append({"module": path, "depth": level} | totals | _group_times(ledger, part.rows))
+    for path, level in levels.items():
+        if depth is None or level <= depth:
+            inside = (row for row in ledger.rows if not path or f"{row.component}.".startswith(f"{path}."))
+            part = ledger.part(inside)
+            quantities = (*COUNTED, "active_params", *TRACED, *(LEARNING if ledger.training else ()))
+            totals: dict[str, Any] = {quantity: part.total(quantity) for quantity in quantities}
+            result.append({"module": path, "depth": level} | totals | _group_times(ledger, part.rows))
     return result + [group | {"depth": 0} for group in _beside(ledger, "module", result)]
+
+
+def module_levels(ledger: Ledger) -> int:
+    """The levels of its tree of modules."""
+    return max(_levels(row.component for row in ledger.rows).values())
+
+
+def distinct_modules(tree: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A tree of modules without those that have nothing but the next one in them."""
+    return [
+        one
+        for one, after in zip(tree, [*tree[1:], None], strict=True)
+        if after is None or one["depth"] != after["depth"] or not after["module"].startswith(f"{one['module']}.")
+    ]
+
+
+def _levels(components: Iterable[str]) -> dict[str, int]:
+    """Path of every module -> its level, in the order of the tree: the whole is 0."""
+    own = dict.fromkeys(components)
+    paths = {"": None} | {start: None for path in own for start in starts_of(path)}
+    children = Counter(path.rpartition(".")[0] for path in paths if path)
+    passed = {path for path in paths if path and path not in own and children[path] == 1}
+    return {
+        path: sum(start == path or start not in passed for start in starts_of(path)) for path in _in_tree_order(paths)
+    }
+
+
+def starts_of(path: str) -> list[str]:
+    """`a`, `a.b`, `a.b.c` of `a.b.c`; none of the whole."""
+    parts = path.split(".") if path else []
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def _group_times(ledger: Ledger, rows: Sequence[Operation]) -> dict[str, Any]:
@@ -126,11 +157,7 @@ def _in_tree_order(paths: Iterable[str]) -> list[str]:
     """Every module before its children, modules in the order in which they first ran."""
     first: dict[str, int] = {path: place for place, path in enumerate(paths)}
 
-    def key(path: str) -> list[int]:
-        parts = path.split(".") if path else []
-        return [first[".".join(parts[:length])] for length in range(1, len(parts) + 1)]
-
-    return sorted(first, key=key)
+    return sorted(first, key=lambda path: [first[start] for start in starts_of(path)])
 
 
 def ledger_object(ledger: Ledger) -> dict[str, Any]:
@@ -158,6 +185,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
         "operations": _operations(ledger),
         **{f"{name}_from": n for name in _OUTWEIGHS if (n := getattr(ledger, name)) is not None},
+        **_if_any("generated_token", ledger.generated_token),
         "flops_by_convention": model_flops(ledger).to_object(_convention(ledger)),
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),

@@ -18,7 +18,7 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.least_work import expected_weights, kept_keys, weight_bytes
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
-from xfcost.ledger.modes import CacheBytes, CachedPrefix, DecodeStep, Generation
+from xfcost.ledger.modes import CacheBytes, CachedPrefix, DecodeStep, GeneratedToken, Generation
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, WeightFormat, quantised_cache, storage
 from xfcost.ledger.ran import NOTHING_RAN, ClosedForm, ModuleRun
@@ -86,6 +86,8 @@ class Ledger(notebook.Reported, msgspec.Struct, frozen=True, kw_only=True, dict=
     """The N from which on global mixing of a forward costs more MACs than all else, where it grows as N²."""
     mixing_outweighs_feed_forward: int | None = None
     """The N from which on it costs more than the feed-forward layers; of a spec with some."""
+    generated_token: GeneratedToken | None = None
+    """The decode step at the N of a forward, of language models whose spec or stored counts have one."""
     choices: tuple[DeviceChoice, ...] = ()
     """The run on each of several devices, with a list in `--on`; of one device with `--tokens-per-user`."""
     module: ModuleRun | None = None

@@ -50,6 +50,18 @@ class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
         return self.flops / self.bytes_read if self.bytes_read else None
 
 
+class GeneratedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """What a language model whose forward is counted would cost for the next token: its decode step at the same N."""
+
+    tokens: Count
+    """N: the token and those before it."""
+    flops: int
+    """Of the step, for all samples of the batch."""
+    cache: CacheBytes
+    dtype: str
+    """In which the cache is stored."""
+
+
 class PassWork(msgspec.Struct, frozen=True, kw_only=True):
     """Work of one or several passes."""
 

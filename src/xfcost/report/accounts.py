@@ -41,7 +41,10 @@ def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
-        text, steps = f"{joined}: the real torch model agrees exactly in all {len(ledger.rows)} operations", ""
+        moves, steps = sum(row.only_moves for row in ledger.rows), ""
+        text = f"{joined}: the real torch model agrees exactly in all {len(ledger.rows)} operations"
+        if moves:
+            text += f" ({moves} without arithmetic {'is' if moves == 1 else 'are'} not listed)"
         if ledger.generation is not None and ledger.generation.traced_at:
             at = ", ".join(f"{tokens:,}" for tokens in ledger.generation.traced_at)
             steps = f" (the prefill, and steps at {at} tokens)"
@@ -74,7 +77,8 @@ def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterat
     if run.uncalled:
         yield line(f"  parameters that no operation used: {', '.join(run.uncalled)}", "dim")
     if run.traced:
-        yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
+        used = "; the report has the dispatcher's counts, of what ran" if agreement.differences else ""
+        yield line(f"trace: {run.traced}{used}", "" if agreement.differences else "green")
     for difference in agreement.differences[:_MOST_DIFFERENCES]:
         figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
         yield line(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")

@@ -88,6 +88,8 @@ class Loaded(msgspec.Struct, frozen=True):
     """The format of its published weights; of a config.json that of its checkpoint, or what is not known of that."""
     positions: int | None = None
     """Of a config.json: the most tokens that it has positions for."""
+    dtype: str | None = None
+    """Of a config.json: the dtype that it says its weights have."""
 
 
 def _published_weights(spec: Spec) -> WeightFormat | None:

@@ -11,7 +11,16 @@ import msgspec
 from xfcost.comparing.quantities import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.achieved import OF_PEAK, beside_rows, peak_of, row_rates
-from xfcost.ledger.json_objects import AnyView, grouped, records
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.json_objects import (
+    AnyView,
+    distinct_modules,
+    grouped,
+    json_text,
+    ledger_object,
+    module_levels,
+    records,
+)
 from xfcost.ledger.least_work import RowBound, row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -46,7 +55,7 @@ from xfcost.report.document import (
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.output import Format
 from xfcost.report.style import TERMINAL, letters_text
-from xfcost.views.header import active_params, all_layers, header, memory_answers, params_text, work_text
+from xfcost.views.header import active_params, all_layers, at_once, header, memory_answers, params_text, work_text
 from xfcost.views.largest import Order, beside_word, groups_table, mixing_table, time_share
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
@@ -59,20 +68,68 @@ def document(
     verbose: bool = False,
     depth: int | None = None,
     order: Order | None = None,
+    only: Sequence[str] = (),
 ) -> Document:
     """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`.
 
     With an `order` the groups, or the operations, are those of the whole model, sorted. Of several devices side by side
-    it is their table.
+    it is their table. `only` rows are listed and grouped whose path or title has one of these texts, in any case, with
+    their sum and its shares of the model; the other figures are those of all.
+
+    Raises:
+        UsageError: no row has one of them.
     """
     if ledger.choices and ledger.on is None:
         return choosing.document(ledger, verbose=verbose)
+    listed = _with_text(ledger, only) if only else ledger
     return Document(
-        parts=lambda: _parts(ledger, by, verbose=verbose, depth=depth, order=order),
-        records=lambda: _records(ledger, by, depth, order),
-        json=ledger.to_json,
-        paper=lambda form: _paper_parts(ledger, by, form, depth, order),
+        parts=lambda: _parts(ledger, listed, by, verbose=verbose, depth=depth, order=order, only=only),
+        records=lambda: _records(listed, by, depth, order),
+        json=lambda: _filtered_json(ledger, listed, only) if only else ledger.to_json(),
+        paper=lambda form: _paper_parts(ledger, listed, by, form, depth, order, only),
     )
+
+
+def _with_text(ledger: Ledger, only: Sequence[str]) -> Ledger:
+    """The ledger with those of its rows alone whose path or title has one of the texts."""
+    texts = [text.casefold() for text in only]
+    found = ledger.part(
+        row for row in ledger.rows if any(text in f"{row.path}\n{row.title}".casefold() for text in texts)
+    )
+    if not found.rows:
+        first = ledger.rows[0]
+        raise UsageError(
+            f"--filter {printable(' '.join(only), 200)}: no operation has it in its path or its title; those of the "
+            f"first one are {first.path} and {first.title}"
+        )
+    return found
+
+
+# What the sum of filtered rows is of, and shares of.
+_SUMMED: Final = ("params", "macs", "flops")
+
+
+def _filter_object(ledger: Ledger, listed: Ledger, only: Sequence[str]) -> dict[str, Any]:
+    """The texts, the rows that have one of them, their sums, and these as shares of the model."""
+    sums = {name: listed.total(name) or 0 for name in _SUMMED}
+    shares = {f"{name}_share": value / (ledger.total(name) or 1) for name, value in sums.items()}
+    return {"texts": list(only), "rows": len(listed.rows), "of_rows": len(ledger.rows), **sums, **shares}
+
+
+def _filtered_json(ledger: Ledger, listed: Ledger, only: Sequence[str]) -> str:
+    own = ledger_object(ledger) | {"filter": _filter_object(ledger, listed, only)}
+    return json_text(own | {"operations": ledger_object(listed)["operations"]})
+
+
+def filter_text(ledger: Ledger, listed: Ledger, only: Sequence[str]) -> TextLines:
+    """`rows with attn: 12 of 70; 28.3 M parameters (33.0 %), 5.2 G MACs (31.2 %), 10.5 G FLOPs (31.0 %)`."""
+    found = _filter_object(ledger, listed, only)
+    sums = ", ".join(
+        f"{units.count(found[name])} {QUANTITIES[name].name} ({units.percent(found[name], ledger.total(name) or 1)})"
+        for name in _SUMMED
+    )
+    texts = " or ".join(printable(text, 80) for text in only)
+    return line(f"{found['rows']} of {found['of_rows']}; {sums}", head=f"operations with {texts}: ")
 
 
 def _records(ledger: Ledger, by: AnyView | None, depth: int | None, order: Order | None) -> list[dict[str, Any]]:
@@ -86,13 +143,19 @@ def _records(ledger: Ledger, by: AnyView | None, depth: int | None, order: Order
     return sorted(rows, key=lambda row: places[row["path"]])
 
 
-def _parts(
-    ledger: Ledger, by: AnyView | None, *, verbose: bool, depth: int | None, order: Order | None
-) -> Iterator[Part]:
-    operations = None if by or order else operations_table(ledger, verbose=verbose)
+def _parts(  # noqa: PLR0913 - options
+    ledger: Ledger, listed: Ledger, by: AnyView | None, *, verbose: bool, depth: int | None, order: Order | None,
+    only: Sequence[str],
+) -> Iterator[Part]:  # fmt: skip
+    """`listed` has those rows of `ledger` that the first table lists."""
+    operations = None if by or order else operations_table(listed, whole=ledger, verbose=verbose)
     yield from header(ledger)
     yield Gap()
-    yield operations or groups_table(ledger, by, depth, order)
+    yield operations or groups_table(listed, by, depth, order, whole=ledger)
+    if only:
+        yield filter_text(ledger, listed, only)
+    if depth is not None and depth < (levels := module_levels(listed)):
+        yield line(f"deeper: --depth {levels}", "dim")
     if ledger.has_kinds:
         yield from (Gap(), mixing_table(ledger))
     yield Gap()
@@ -116,7 +179,7 @@ def _parts(
     yield from timing_texts(ledger)
     yield from notes(default_notes([ledger.metadata]), verbose=verbose)
     yield from notes(_notes(ledger), verbose=verbose)
-    yield from _endnotes(ledger, operations, verbose=verbose)
+    yield from _endnotes(listed, operations, verbose=verbose)
 
 
 def _evidence(ledger: Ledger) -> Evidence | None:
@@ -308,9 +371,9 @@ COLUMNS: Final = (
 )
 
 
-def operations_table(ledger: Ledger, *, verbose: bool = False) -> DataTable:
-    """The operations of each block under its name; those that only move data are left out."""
-    columns, totals = filled_columns(ledger, verbose=verbose), _totals(ledger)
+def operations_table(ledger: Ledger, *, whole: Ledger, verbose: bool = False) -> DataTable:
+    """The operations of each block under its name, with shares of the `whole`; what only moves data is left out."""
+    columns, totals = filled_columns(ledger, verbose=verbose), _totals(whole)
     cells: list[list[str]] = []
     styles: list[str] = []
     sections: dict[int, str] = {}
@@ -402,7 +465,7 @@ def memory_text(ledger: Ledger) -> TextLines:
         parts += [f"{units.size(memory['per_layer'])} per layer (the largest)"]
     if not list(memory_answers(ledger)):
         parts += [] if ledger.step else [all_layers(ledger)]
-        parts += [f"{units.size(memory['peak'])} peak (alive at once in inference)"]
+        parts += [at_once(ledger)]
     batch = f", batch {metadata.batch}" if metadata.batch_known else ""
     text = line(", ".join(parts), head=f"{_held(ledger)}{batch}: ")
     if metadata.extra_tokens:
@@ -483,27 +546,34 @@ def matrix_multiply_texts(ledger: Ledger) -> Iterator[TextLines]:
 # ── in papers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _paper_parts(
-    ledger: Ledger, by: AnyView | None, form: Format, depth: int | None, order: Order | None
-) -> Iterator[Part]:
-    """Of groups the totals over all blocks, of operations those of one block; in LaTeX under the names of blocks."""
-    yield preamble([ledger])
+def _paper_parts(  # noqa: PLR0913 - options
+    whole: Ledger, ledger: Ledger, by: AnyView | None, form: Format, depth: int | None, order: Order | None,
+    only: Sequence[str],
+) -> Iterator[Part]:  # fmt: skip
+    """Of groups the totals over all blocks, of operations those of one block; in LaTeX under the names of blocks.
+
+    `ledger` has those rows of the `whole` that are listed.
+    """
+    yield preamble([whole])
+    if only:
+        yield filter_text(whole, ledger, only)
     if (rounds := speculation_table(ledger)) is not None:
         yield rounds
     backward = ["backward_macs"] if ledger.training else []
     trace = ["traced_macs"] if form == "markdown" or ledger.agreement is not None else []
     heads = {QUANTITIES[name].head: name for name in ("params", "macs", *backward, "flops", *trace)}
     if order is not None:
-        yield groups_table(ledger, by, depth, order)
+        yield groups_table(ledger, by, depth, order, whole=whole)
     elif by:
         # the module that all others are in has no path, and the name of the ledger
+        groups = grouped(ledger, by, depth)
         rows = [
             [str(group[by] or ledger.metadata.name), *(units.count(group[name]) for name in heads.values())]
-            for group in grouped(ledger, by, depth)
+            for group in (distinct_modules(groups) if by == "module" else groups)
         ]
         yield DataTable(numbers(by, *heads), rows)
     elif form == "latex":
-        yield _latex_operations(ledger, heads)
+        yield _latex_operations(ledger, heads, whole.total("macs") or 0)
     else:
         heads = dict(sorted(heads.items(), key=lambda one: one[1] == "backward_macs"))  # behind the others
         words = ("block", "operation", "mixing", "order", "reads", "times")
@@ -533,15 +603,15 @@ def _mixing_cells(row: Operation) -> list[str]:
     return [mixing, row.order or units.DASH, row.reads or units.DASH]
 
 
-def _latex_operations(ledger: Ledger, heads: Mapping[str, str]) -> DataTable:
-    """Neighbouring blocks with the same rows are one, and moves are left out."""
+def _latex_operations(ledger: Ledger, heads: Mapping[str, str], macs: int) -> DataTable:
+    """With shares of the model's `macs`. Neighbouring blocks with the same rows are one, and moves are left out."""
     blocks = []
     for block, rows in ledger.by("block").items():
         cells = [
             [
                 *(row.title, *_mixing_cells(row)),
                 *(units.count(row.figure(name) or None) for name in heads.values()),
-                share_cell(row, ledger.total("macs") or 0),
+                share_cell(row, macs),
             ]
             for row in rows
             if not row.only_moves
@@ -556,12 +626,12 @@ def _latex_operations(ledger: Ledger, heads: Mapping[str, str]) -> DataTable:
         listed += cells
     columns = [TableColumn("operation", kind="title"), TableColumn("mixing")]
     columns += [TableColumn("order", kind="formula"), TableColumn("reads", kind="formula")]
-    totals = [units.count(ledger.total(name)) for name in heads.values()]
+    totals, own = [units.count(ledger.total(name)) for name in heads.values()], ledger.total("macs") or 0
     return DataTable(
         [*columns, *(TableColumn(head, right=True) for head in (*heads, "share"))],
         listed,
         sections=sections,
-        total=["total", "", "", "", *totals, "100 %"],
+        total=["total", "", "", "", *totals, "100 %" if own == macs else units.percent(own, macs)],
     )
 
 

@@ -129,14 +129,23 @@ def memory_answers(ledger: Ledger) -> Iterator[TextLines]:
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
         stored = any(row.matrix is not None and row.matrix.entries for row in ledger.rows)
         name = QUANTITIES["attention_bytes"].name if stored else "attention statistics (fused)"
-        yield line(f"{name}: {all_layers(ledger)}, {units.size(memory['peak'])} peak (inference)")
+        yield line(f"{name}: {all_layers(ledger)}; {at_once(ledger)}")
 
 
 def all_layers(ledger: Ledger) -> str:
-    """`… in all layers (training)`; `64 MiB at a time` where a reversible residual saves less."""
+    """`… kept for the backward pass in all layers`; where a reversible residual saves less, how much at a time."""
     every, saved = ledger.attention_memory()["all_layers"], ledger.attention_kept_bytes()
-    how = "training" if saved == every else f"{units.size(saved)} at a time in training"
-    return f"{units.size(every)} in all layers ({how})"
+    if saved == every:
+        return f"{units.size(every)} kept for the backward pass in all layers"
+    return f"{units.size(every)} in all layers, of which the backward pass needs {units.size(saved)} at a time"
+
+
+def at_once(ledger: Ledger) -> str:
+    """`at most … at once in inference`, and what that is."""
+    largest = max(ledger.rows, key=lambda row: row.matrices_alive)
+    both = largest.matrix_entries and largest.matrices_alive == 2 * largest.matrix_entries
+    what = " (scores and softmax of one layer)" if both else ""
+    return f"at most {units.size(ledger.attention_memory()['peak'])} at once in inference{what}"
 
 
 # Where masks keep more than this share of the FLOPs, conventions are hardly apart.

@@ -11,7 +11,7 @@ from xfcost.formulas.operation_names import own_name
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, peak_of, whole_of_peak
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.json_objects import AnyView, Sort, grouped
+from xfcost.ledger.json_objects import AnyView, Sort, distinct_modules, grouped, starts_of
 from xfcost.ledger.least_work import expected_weights
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -100,19 +100,30 @@ def _part_of(row: Operation, whole: str) -> tuple[tuple[str, ...], str]:
     name = own_name(row)
     if row.params and not name.startswith(words):  # a matrix of the module itself
         return (row.component, "*"), ".".join(filter(None, (path, name)))
+    named = f"{path} {words}" if _is_number(path) else path
     if row.params and parent:
-        return (parent, "*"), path
-    return (row.component, ""), path if (row.params or row.shared) and own else f"{path or whole} {words}"
+        return (parent, "*"), named
+    return (row.component, ""), named if (row.params or row.shared) and own else f"{path or whole} {words}"
 
 
 def _label(names: list[str]) -> str:
-    """`mlp.gate_proj + up_proj + down_proj`: what all names begin with is written once, but before numbers."""
-    first, *others = names
-    start = re.sub(r"[^ .]*$", "", commonprefix(names))  # noqa: RUF071 - by character, up to a blank or a dot
-    if not any(name.removeprefix(start).isdecimal() for name in others):
+    """`mlp.gate_proj + up_proj + down_proj`: what all names begin with is written once, but before numbers.
+
+    Numbers with the same words behind them have these once: `mlp.0 + mlp.3 linear`.
+    """
+    modules, words = [name.partition(" ")[0] for name in names], {name.partition(" ")[2] for name in names}
+    behind = f" {words.pop()}" if len(words) == 1 and all(map(_is_number, modules)) else ""
+    first, *others = modules if behind else names
+    start = re.sub(r"[^ .]*$", "", commonprefix([first, *others]))  # noqa: RUF071 - by character, up to a blank or a dot
+    if not any(_is_number(name.partition(" ")[0]) for name in others):
         others = [name.removeprefix(start) for name in others]
     more = len(names) - _MOST_NAMES
-    return " + ".join([first, *others][:_MOST_NAMES] + [f"{more} more"] * (more > 0))
+    return " + ".join([first, *others][:_MOST_NAMES] + [f"{more} more"] * (more > 0)) + behind.rstrip()
+
+
+def _is_number(path: str) -> bool:
+    """Is a module called by its place, as those of an nn.Sequential are?"""
+    return path.rpartition(".")[2].isdecimal()
 
 
 class Order(NamedTuple):
@@ -129,6 +140,7 @@ class Order(NamedTuple):
             UsageError: it sorts by seconds, and nothing was timed or predicted.
         """
         groups = grouped(ledger, by or "path", depth)
+        groups = distinct_modules(groups) if by == "module" else groups
         if self.sort == "memory":
             rows = _rows_by(ledger, by or "path", [group[by or "path"] for group in groups])
             groups = [group | {"memory": _memory(ledger, own)} for group, own in zip(groups, rows, strict=True)]
@@ -161,10 +173,12 @@ _LEAST_NAME: Final = 20
 _LEAST_TREE: Final = 36
 
 
-def groups_table(ledger: Ledger, by: AnyView | None, depth: int | None = None, order: Order | None = None) -> DataTable:
+def groups_table(
+    ledger: Ledger, by: AnyView | None, depth: int | None = None, order: Order | None = None, *, whole: Ledger
+) -> DataTable:
     """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside.
 
-    With an `order` sorted, and without `by` of every operation.
+    With an `order` sorted, and without `by` of every operation. Shares are of the `whole`, whose rows these may all be.
     """
     shown = {"flops": "FLOPs"}
     if order is not None:
@@ -177,14 +191,18 @@ def groups_table(ledger: Ledger, by: AnyView | None, depth: int | None = None, o
         shown |= {"backward_macs": "backward MACs"} if ledger.training else {}
     groups = _groups(ledger, by or "operation", depth) if order is None else order.sorted(ledger, by, depth)
     rows = {} if by else {row.path: row for row in ledger.rows}
+    tree = by == "module" and order is None
+    around: list[str] = []  # the modules that the next line is in
     lines = []
-    for group in groups:
+    for group in distinct_modules(groups) if tree else groups:
+        if tree:
+            around = [*around[: int(group["depth"])], group["module"]]
         if (row := rows.get(group.get("path", ""))) is not None:
             lines.append((_in_blocks(row), group, TERMINAL[row.mixing]))
         else:
             style = TERMINAL.get(group["mixing"], "") if by == "mixing" else ""
-            lines.append((_group_name(ledger, by, group, tree=order is None), group, style))
-    return _totals_table(by or "operation", lines, shown, ledger)
+            lines.append((_group_name(ledger, by, group, around[:-1]), group, style))
+    return _totals_table(by or "operation", lines, shown, whole)
 
 
 def _in_blocks(row: Operation) -> str:
@@ -203,25 +221,31 @@ def _groups(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[
     return [*groups, dict.fromkeys(groups[0]) | {by: NOT_ATTRIBUTED} | rest]
 
 
-def _group_name(ledger: Ledger, by: AnyView | None, group: Mapping[str, Any], *, tree: bool) -> str:
+def _group_name(ledger: Ledger, by: AnyView | None, group: Mapping[str, Any], around: Sequence[str]) -> str:
+    """Its name; of a module in a tree, below those `around` it, from the outermost, that in the innermost."""
     path = beside_word(str(group[by or ("operation" if "operation" in group else "path")]), group.get("seconds"))
     if by != "module":
         return path
-    if not tree:
-        return path or ledger.metadata.name
-    name = path.rpartition(".")[2] or ledger.metadata.name
-    words = _part_words(ledger, path) if ledger.metadata.stages and path else ""
-    return "  " * int(group["depth"]) + name + (f" {words}" if words else "")
+    inside = [start for start in starts_of(path) if len(start) > len(around[-1])] if around else []
+    words = next(filter(None, (_part_words(ledger, start) for start in reversed(inside))), "")
+    name = path.removeprefix(f"{around[-1]}.") if around else path
+    return "  " * len(around) + (name or ledger.metadata.name) + (f" {words}" if words else "")
 
 
 def _part_words(ledger: Ledger, path: str) -> str:
-    """What a numbered part of a spec is: `stage 1`, `W-MSA ×2`, and of one without parts its costliest operation."""
+    """What a numbered part of a spec is: `stage 1`, `W-MSA ×2`, and of one without parts its costliest operation.
+
+    Of a module the same of one without parts, without the title's path.
+    """
     name, rows = path.rpartition(".")[2], [row for row in ledger.rows if f"{row.component}.".startswith(f"{path}.")]
     if not name.isdecimal() and name != "block":
         return ""
     if all(row.component == path for row in rows):
-        costliest = max(rows, key=lambda row: (row.macs, row.params, row.flops)).title
-        return costliest + (", …" if len(rows) > 1 else "")
+        costliest = max(rows, key=lambda row: (row.macs, row.params, row.flops))
+        words = costliest.title if costliest.ran is None else costliest.symbol
+        return f"{words or costliest.title}{', …' if len(rows) > 1 else ''}"
+    if not ledger.metadata.stages:
+        return ""
     if path.count(".") == 1:
         return rows[0].stage
     return rows[0].block.rpartition(" · ")[2] + (f" ×{rows[0].times}" if rows[0].times > 1 else "")

@@ -222,7 +222,20 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def mode_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """Which modes show what serving a language model takes: a forward shows neither its memory nor its time."""
+    """Which modes show what serving a language model takes: a forward shows neither its memory nor its time.
+
+    Without devices a line for the next token.
+    """
+    if (token := ledger.generated_token) is not None:
+        samples = ledger.metadata.batch
+        each = "" if samples == 1 else f" of each of {samples} samples"
+        held = f"{units.size(token.cache.bytes)} {token.dtype} at N = {token.tokens:,}"
+        yield line(
+            f"{units.count(token.flops)} FLOPs; {cache_name(token.cache)}: {held} (--mode decode)",
+            head=f"one generated token{each}: ",
+        )
+    elif ledger.metadata.mode == "forward" and ledger.on is None and ledger.metadata.inputs and _generates(ledger):
+        yield line("one generated token and the KV cache: --mode decode")
     if ledger.on is not None and ledger.metadata.mode == "forward" and _generates(ledger):
         words = "a forward of all positions, without a KV cache; to serve: --mode prefill (time to first token) or "
         yield line(f"{words}--mode decode (tokens/s, KV cache)")

@@ -29,6 +29,10 @@ Top = Annotated[
     int | None,
     shared.option("--top", "INT", "Rows that --sort lists.", "Output", min=1),
 ]
+Filter = Annotated[
+    list[str] | None,
+    shared.option("--filter", "TEXT", "List only operations with TEXT in path or title; may be repeated.", "Output"),
+]
 
 TraceFile = Annotated[
     Path | None,
@@ -50,12 +54,13 @@ TraceFile = Annotated[
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
 )
-def run(
+def run(  # noqa: PLR0913 - options
     spec: Spec,
     by: By = None,
     depth: Depth = None,
     sort: SortBy = None,
     top: Top = None,
+    filter_: Filter = None,
     trace_file: TraceFile = None,
     **given: Any,
 ) -> None:
@@ -85,7 +90,7 @@ def run(
         raise UsageError("--trace-file: a timeline is of a run that is timed; add --device cpu, or cuda")
     check_target(trace_file, force=target.force, option="--trace-file")
     option = varied(given)
-    listed = view is not None or order is not None
+    listed = view is not None or order is not None or bool(filter_)
     if option is not None:
         _over(option, spec, target, given, listed=listed, verbose=verbose)
         return
@@ -98,9 +103,10 @@ def run(
             say(f"--N {tokens}: two runs, N = {first} and N = {second}; one of {one} tokens: --N {one}")
         _over("N", spec, target, given, listed=listed, verbose=verbose)
         return
-    if ledger.choices and ledger.on is None and view is not None:
-        raise UsageError(f"--by {view}: rows are listed for one device, and --on has several; leave one of them out")
-    target.document(document(ledger, view, verbose=verbose, depth=depth, order=order))
+    if ledger.choices and ledger.on is None and (view is not None or filter_):
+        option = f"--by {view}" if view is not None else "--filter"
+        raise UsageError(f"{option}: rows are listed for one device, and --on has several; leave one of them out")
+    target.document(document(ledger, view, verbose=verbose, depth=depth, order=order, only=filter_ or ()))
     if trace_file is not None:
         shared.deliver(timeline(ledger), trace_file, force=target.force)
     shared.verdict([ledger])
@@ -119,7 +125,7 @@ def _over(
 
     words = f"--{option} {given[option]}"
     if listed:
-        raise UsageError(f"{words}: rows are listed for one run, without --by, --sort and --top")
+        raise UsageError(f"{words}: rows are listed for one run, without --by, --sort, --top and --filter")
     if given["step_time"] is not None:
         raise UsageError(f"{words}: --step-time is of one run; leave one of them out")
     given = {**given, "trace": bool(given["trace"])}

@@ -18,9 +18,10 @@ from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.checkpoints import POSITION_FIELDS, scaled_positions
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import SHAPE, SIDES, SUPPOSED
+from xfcost.torch_models.any_model.token_ids import looked_up
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
-from xfcost.torch_models.shared.private_torch import leaves_with_paths
+from xfcost.torch_models.shared.private_torch import leaves_with_paths, pytree
 
 
 class Given(NamedTuple):
@@ -93,14 +94,14 @@ def _parameters(function: Any) -> dict[str, inspect.Parameter]:
         return {}
 
 
-def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None = None) -> Given:
-    """The example inputs that a user gives, as values or as a function of N, or of H and W.
+def inputs_at(model: nn.Module, given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None = None) -> Given:
+    """The example inputs of `model` that a user gives, as values or as a function of N, or of H and W.
 
     Raises:
         UsageError: a letter has no number, or the function raises.
     """
     if not callable(given):
-        return example_inputs(given, keywords)
+        return example_inputs(model, given, keywords)
     letters = letters_of(given)
     if "N" in letters and lengths.tokens is None:
         raise UsageError("example_inputs: it is a function of N, and N has no number; give --N (N=… in Python)")
@@ -108,16 +109,18 @@ def inputs_at(given: Any, lengths: Lengths, keywords: Mapping[str, Any] | None =
         raise UsageError("example_inputs: it is a function of H and W; give --size (size=… in Python)")
     numbers = {letter: lengths.letters[letter] for letter in sorted(letters)}
     try:
-        return example_inputs(given(**numbers) if "H" in letters else given(lengths.tokens), keywords)
+        values = given(**numbers) if "H" in letters else given(lengths.tokens)
     except Exception as error:
         told = ", ".join(map(str, numbers.values()))
         raise UsageError(f"example_inputs({told}) raised {raised(error)}") from error
+    return example_inputs(model, values, keywords)
 
 
-def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Given:
+def example_inputs(model: nn.Module, given: Any, keywords: Mapping[str, Any] | None = None) -> Given:
     """What a user gives: a tuple or list is positional, a dictionary keywords, everything else the only input.
 
-    A tuple or list of whole numbers is the shape of one float32 input, as in torchinfo.
+    A tuple or list of whole numbers is the shape of one input, and several such are those of several, as in torchinfo:
+    token ids where `model` looks it up in a table, else float32.
     """
     extra = dict(keywords or {})
     if given is None:
@@ -127,9 +130,26 @@ def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Giv
     if isinstance(given, Mapping):
         return Given((), {str(name): value for name, value in given.items()} | extra)
     if isinstance(given, tuple | list) and not hasattr(given, "_fields"):
-        is_shape = given and all(type(one) is int for one in given)
-        return Given((noise(given, "cpu"),) if is_shape else tuple(given), extra)
+        shapes = [given] if _is_shape(given) else given if given and all(map(_is_shape, given)) else []
+        if shapes:
+            made = tuple(noise(one, "cpu") for one in shapes)
+            return _with_token_ids(model, Given(made, extra), made)
+        return Given(tuple(given), extra)
     return Given((given,), extra)
+
+
+def _is_shape(given: Any) -> bool:
+    return isinstance(given, tuple | list) and bool(given) and all(type(one) is int for one in given)
+
+
+def _with_token_ids(model: nn.Module, given: Given, shaped: Sequence[Tensor]) -> Given:
+    """`given`, whose tensors `shaped` were made of shapes without a dtype: int64 where the model looks them up."""
+    found = looked_up(model, *given, shaped) if shaped else []
+    ids = {id(tensor) for tensor, is_looked_up in zip(shaped, found, strict=True) if is_looked_up}
+    if not ids:
+        return given
+    whole = lambda one: torch.zeros_like(one, dtype=torch.int64) if id(one) in ids else one  # noqa: E731 - one line
+    return Given(*pytree.tree_map_only(Tensor, whole, tuple(given)))
 
 
 def noise(shape: Sequence[int], device: str, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -149,35 +169,45 @@ DTYPES: Final = {
 _MOST_ELEMENTS: Final = 2**40
 
 
-def inputs_from(texts: Sequence[str], letters: Mapping[str, int | None], device: str) -> Given:
+def inputs_from(
+    texts: Sequence[str], letters: Mapping[str, int | None], device: str, model: nn.Module | None = None
+) -> Given:
     """The inputs that `--input` names, on `device`: numbers drawn from a normal distribution, zeros of whole numbers.
+
+    A shape without a dtype is float32, or token ids where the `model` looks it up in a table.
 
     Args:
         texts: `[NAME=]SHAPE[:DTYPE]`; a NAME with dots is a place inside an input, and what is no shape a plain value.
             Strings are quoted.
         letters: what a letter in a shape stands for: N, H, W and B.
         device: `meta` makes tensors without elements.
+        model: what takes them; None where every shape has its dtype.
 
     Raises:
         UsageError: a text is none of these, or a letter has no number.
     """
     args: list[Any] = []
     named: dict[str, Any] = {}
+    shaped: list[Tensor] = []
     for text in texts:
         name, equals, value = text.partition("=")
         if equals and not _NAME.match(name):
             raise _refused(text, _EXPECTED)
-        if not equals:
-            args.append(_tensor(text, name, letters, device))
-            continue
         try:
-            found = _tensor(text, value, letters, device) if SHAPE.match(value) else read_value(value)
+            found: Any = text if not equals or SHAPE.match(value) else read_value(value)
         except SpecError:
             raise _refused(text, _EXPECTED) from None
-        if isinstance(found, str) and value[0] not in "\"'":
+        if found is text:
+            found, has_dtype = _tensor(text, value if equals else name, letters, device)
+            shaped += [] if has_dtype else [found]
+        elif isinstance(found, str) and value[0] not in "\"'":
             raise _refused(text, _EXPECTED)
-        _put(named, name.split("."), found, text)
-    return Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
+        if equals:
+            _put(named, name.split("."), found, text)
+        else:
+            args.append(found)
+    given = Given(tuple(args), {name: _sequences(value) for name, value in named.items()})
+    return given if model is None else _with_token_ids(model, given, shaped)
 
 
 def letters_in(texts: Sequence[str]) -> frozenset[str]:
@@ -298,7 +328,8 @@ def _refused(text: str, why: str) -> UsageError:
     return UsageError(f"--input {printable(text, 200)}: {why}")
 
 
-def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: str) -> Tensor:
+def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: str) -> tuple[Tensor, bool]:
+    """The tensor of a shape, and whether its dtype is given."""
     found = SHAPE.match(value)
     if found is None:
         raise _refused(text, _EXPECTED)
@@ -318,8 +349,8 @@ def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: st
     if math.prod(shape) > _MOST_ELEMENTS:
         raise _refused(text, too_large)
     if dtype.is_floating_point or dtype.is_complex:
-        return noise(shape, device, dtype)
-    return torch.full(shape, dtype is torch.bool, dtype=dtype, device=device)
+        return noise(shape, device, dtype), found["dtype"] is not None
+    return torch.full(shape, dtype is torch.bool, dtype=dtype, device=device), True
 
 
 def _put(named: dict[str, Any], path: list[str], value: Any, text: str) -> None:
@@ -356,8 +387,7 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
         UsageError: its main input is another, its part for images does not run, or N is not above an image's tokens.
     """
     config, main = model.config, getattr(model, "main_input_name", "input_ids")
-    takes = _parameters(model.forward) if getattr(config, "is_encoder_decoder", False) else {}
-    decodes = next((name for name in ("decoder_input_ids", "decoder_input_values") if name in takes), None)
+    decodes = _decoder_input(model)
     if lengths.text_alone and not decodes and _has_features_in_text(model):
         return Given((), {"input_ids": _made("input_ids", model, samples, lengths.tokens, device)})
     if main not in {"input_ids", "pixel_values", "input_features", "input_values"}:
@@ -365,8 +395,9 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
             f"{type(model).__name__}: its main input is {main}; say its shape by --input {main}=…, and the others"
         )
     number = None if decodes and main != "input_ids" else lengths.tokens
-    tensors: dict[str, Any] = {main: _made(main, model, samples, number, device)}
-    images, places = images_of(model, samples, device) if main in {"input_ids", "pixel_values"} else ({}, 0)
+    tensors: dict[str, Any] = {main: _made(main, model, samples, number, device, lengths.size)}
+    beside = main in {"input_ids", "pixel_values"}
+    images, places = images_of(model, samples, device, lengths.size) if beside else ({}, 0)
     if images:
         text = _made("input_ids", model, samples, number, "cpu")
         if text.shape[1] <= places:
@@ -409,17 +440,31 @@ def _of_codes(model: Any, ids: Tensor) -> Tensor:
     return ids if found is None else ids[..., None].repeat(1, 1, found)  # one embedding, with an offset for each
 
 
-def text_tokens(model: Any, tokens: int | None) -> int | None:
-    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images only.
+def text_tokens(model: Any, lengths: Lengths) -> int | None:
+    """N of the text that `usual_inputs` makes, or of other inputs where it is given; None of images only.
 
     Without N it is as many as the model has positions for, at most 512 behind the image.
     """
-    if tokens is not None or getattr(model, "main_input_name", "input_ids") != "input_ids":
-        return tokens
+    if lengths.tokens is not None or getattr(model, "main_input_name", "input_ids") != "input_ids":
+        return lengths.tokens
     places = 0
     with suppress(UsageError):  # raised again where the image is among the inputs
-        _, places = images_of(model, 1, str(model.device))
+        _, places = images_of(model, 1, str(model.device), lengths.size)
     return min(_DEFAULT_TOKENS + places, positions_of(model) or _DEFAULT_TOKENS + places)
+
+
+def usual_letters(model: Any, lengths: Lengths) -> frozenset[str]:
+    """The letters in the inputs that `usual_inputs` makes: B, N where it has a number, H and W of an image."""
+    of_image = getattr(model, "main_input_name", "input_ids") == "pixel_values"
+    has_image = of_image or next(_possible_images(model, 1, "meta", None), None) is not None
+    has_n = lengths.tokens is not None and (not of_image or _decoder_input(model) is not None)
+    return frozenset("B" + "N" * has_n + "HW" * has_image)
+
+
+def _decoder_input(model: Any) -> str | None:
+    """What the decoder of an encoder–decoder model reads; None of other models."""
+    takes = _parameters(model.forward) if getattr(model.config, "is_encoder_decoder", False) else {}
+    return next((name for name in ("decoder_input_ids", "decoder_input_values") if name in takes), None)
 
 
 def _has_features_in_text(model: Any) -> bool:
@@ -434,15 +479,15 @@ _MERGED: Final = "spatial_merge_size"
 _MOST_CROPS: Final = 5
 
 
-def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], int]:
-    """An image of each sample, and the tokens of a text whose places its features take.
+def images_of(model: Any, samples: int, device: str, size: tuple[int, int] | None) -> tuple[dict[str, Any], int]:
+    """An image of each sample, of a `size` or that of its config, and the tokens whose places its features take.
 
     Raises:
         UsageError: the model's part for images does not run, such as on `meta`.
     """
     failed: Exception | None = None
     features = getattr(model, "get_image_features", None)
-    for images in _possible_images(model, samples, device):
+    for images in _possible_images(model, samples, device, size):
         if features is None or not isinstance(_of(model.config, *_IMAGE_TOKEN), int):
             return images, 0
         try:
@@ -461,8 +506,10 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
     return {}, 0
 
 
-def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str, Any]]:
-    """Images of the size in a model's config as its signatures name them: patches of a grid, tiles, one image, crops.
+def _possible_images(model: Any, samples: int, device: str, size: tuple[int, int] | None) -> Iterator[dict[str, Any]]:
+    """Images of a size, or of that in a model's config, as its signatures name them.
+
+    These are patches of a grid, tiles, one image, crops.
 
     None of a model that does not take images of one size in addition to a text.
     """
@@ -471,7 +518,7 @@ def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str
     nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
     if not {"input_ids", "pixel_values"} <= takes or not (nested or _of(config, "image_size") is not None):
         return
-    pixels = _made("pixel_values", model, samples, None, device)
+    pixels = _made("pixel_values", model, samples, None, device, size)
     channels, height, width = pixels.shape[1:]
     if _GRID in takes:
         patch, frames, merged = (_of(config, name) or 1 for name in ("patch_size", "temporal_patch_size", _MERGED))
@@ -552,13 +599,16 @@ def _tokens(model: Any, tokens: int | None) -> int:
 _FREQUENCIES: Final = ("num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim")
 
 
-def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
+def _made(
+    name: str, model: Any, batch: int, tokens: int | None, device: str, size: tuple[int, int] | None = None
+) -> torch.Tensor:
     config = model.config
     if name == "input_ids":
         return torch.zeros((batch, _tokens(model, tokens)), dtype=torch.int64, device=device)
     if name == "pixel_values":
-        size = _of(config, "image_size") or _of(getattr(config, "backbone_config", None), "image_size") or 224
-        shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
+        own = _of(config, "image_size") or _of(getattr(config, "backbone_config", None), "image_size") or 224
+        sides = size or ([own, own] if isinstance(own, int) else own)
+        shape = (_of(config, "num_channels", "in_channels") or 3, *sides)
     elif name == "input_features":
         bins: Any = _of(config, *_FREQUENCIES) or 80
         frames: Any = tokens or 2 * (_of(config, "max_source_positions") or 500)

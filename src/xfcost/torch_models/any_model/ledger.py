@@ -29,7 +29,7 @@ from xfcost.ledger.metadata import Metadata, RunAgreement
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.record import costs_by_module
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
-from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH, TF32
+from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH, TF32, number_of
 from xfcost.parts.training.plan import LOGIT_BYTES
 from xfcost.parts.training.result import RunPlan, Training
 from xfcost.parts.training.step import TrainedParameters, training_step, with_run, with_saved_activations
@@ -100,6 +100,10 @@ _ALL_EXPERTS: Final = (
 _STEPS_SAVED: Final = (
     "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
 )
+
+
+# Where modules have a probability of dropout that their own code passes on, as a number.
+_DROPOUTS: Final = ("dropout", "dropout_p", "attn_dropout", "attention_dropout", "drop_prob")
 
 
 class Taken(NamedTuple):
@@ -285,7 +289,8 @@ def module_ledger(
     if taken is not None:
         give_seconds(found.works, taken.measured.row_seconds(), "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
-    ledger = _with_notes(_of_run(found, model, given, title, dtype, beside, training=training), of_kinds)
+    ledger = _of_run(found, model, given, title, dtype, beside, training=training)
+    ledger = _with_notes(ledger, of_kinds, "" if training else _as_in_training(model))
     ledger = with_batch(ledger, given, how.samples, of_ids=training or how.mode in CACHED)
     if how.mode in CACHED:
         ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
@@ -362,13 +367,24 @@ def _libraries_of(own_class: type) -> list[str]:
     return ["transformers"] if any(one.__module__.startswith("transformers.") for one in own_class.__mro__) else []
 
 
-def _with_notes(ledger: Ledger, of_kinds: Sequence[str]) -> Ledger:
-    """The ledger with the notes `of_kinds`, and one of the rows without a kind."""
+def _with_notes(ledger: Ledger, of_kinds: Sequence[str], in_training: str) -> Ledger:
+    """The ledger with the notes `of_kinds`, one of the rows without a kind, and one of training mode.
+
+    `in_training`: the modules that are in it, where a forward is counted.
+    """
+    if in_training:
+        ledger = ledger.with_note(
+            f"counted in training mode, as the module is, where {in_training} run otherwise than in inference; for "
+            "inference, call its .eval() first"
+        )
     without = [row for row in ledger.rows if row.ran and row.ran.kind_missing]
     if without:
         missing = Counter(row.ran.kind_missing for row in without if row.ran)
         share = (ledger.part(without).total("macs") or 0) / max(ledger.total("macs") or 0, 1)
-        reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
+        several = len(missing) > 1
+        reasons = "; ".join(
+            f"{reason} ({number_of(times, 'row')})" if several else str(reason) for reason, times in missing.items()
+        )
         ledger = ledger.with_note(
             f"{len(without)} of {len(ledger.rows)} rows, with {share:.1%} of the MACs, ".replace("%", " %")
             + f"{'has' if len(without) == 1 else 'have'} no known mixing kind: {reasons}"
@@ -386,6 +402,19 @@ def _with_notes(ledger: Ledger, of_kinds: Sequence[str]) -> Ledger:
     for note in reversed(of_kinds):
         ledger = ledger.with_note(note)
     return ledger
+
+
+def _as_in_training(model: nn.Module) -> str:
+    """`BatchNorm2d ×18, Dropout`: the modules in training mode that run otherwise in evaluation mode, by class."""
+    dropout = nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d | nn.AlphaDropout | nn.FeatureAlphaDropout
+    found = Counter[str]()
+    for module in model.modules():
+        shares = [module.p] if isinstance(module, dropout) else [getattr(module, one, 0) for one in _DROPOUTS]
+        drops = any(isinstance(share, float) and share > 0 for share in shares)
+        # of batch norm and its kin: the statistics of the batch, or those that they have
+        if module.training and (drops or getattr(module, "track_running_stats", False)):
+            found[type(module).__name__] += 1
+    return ", ".join(f"{name} ×{times}" if times > 1 else name for name, times in found.items())
 
 
 # ── fvcore's trace beside: it has other operations than the dispatcher (`linear`, not `addmm`), but the same modules ──
@@ -517,7 +546,7 @@ def _predicted(
     """
     recorder = Recorder(for_prediction=True)
     try:
-        keys = run_on(found.how, model, *given, keeps_free=True, recorder=recorder).keys
+        keys = run_on(found.how, model, *given, keeps_free=True, recorder=recorder, numbers=found.numbers).keys
         calls, views = calls_by_place(recorder.run, lambda call: keys[id(call)])
         modules = recorder.run.modules.total()
         places, unknown, lanes = predictor.by_place(calls, {_OUTSIDE: views.total()}, {_OUTSIDE: modules})

@@ -78,7 +78,7 @@ def find_mixing(  # noqa: PLR0913 - options
     except (LimitReached, TooManyCallsError):
         _nothing(full, f"finding them follows more than {limit:,} tensor elements; --mixing-limit raises that")
     except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
-        _nothing(full, f"the run with real numbers raised {raised(error)}")
+        _nothing(full, f"a run to find them raised {raised(error)}")
     return []
 
 
@@ -114,7 +114,7 @@ def _found(full: RecordedModule, built: Sequence[Built], budget: Budget, said: A
         merging = [work.path or work.name for work in full.works if work.merges_all and work.costs["macs"]]
         notes = [merging_note(list(dict.fromkeys(merging)))] if merging else []
         return [f"mixing kinds are found from {text}; tokens lie along {axes_text(axes, names)}; {reason}", *notes]
-    _nothing(full, f"the run with real numbers raised {failed}")
+    _nothing(full, f"a run to find them raised {failed}")
     return []
 
 
@@ -131,10 +131,11 @@ def check_parameters(model: nn.Module, name: str, most: int = MOST_BYTES) -> Non
             "--mixing fills them"
         )
     if size > MOST_BYTES:
+        fewer = "a copy of its config with fewer layers and experts, as in num_hidden_layers: 2"
         raise NoNumbersError(
-            f"--mixing: the parameters of {name} take {size / 2**30:,.1f} GiB, and it runs modules of up to "
-            f"{MOST_BYTES // 2**30} GiB with real numbers; its kinds are those of a shallower one: "
-            + ("a config with fewer layers" if hasattr(model, "main_input_name") else "--build depth=2")
+            f"kinds are found by running it with real numbers, in up to {MOST_BYTES // 2**30} GiB, and the parameters "
+            f"of {name} take {size / 2**30:,.1f} GiB; a smaller one has the same kinds: "
+            + (fewer if hasattr(model, "main_input_name") else "--build depth=2")
         )
 
 

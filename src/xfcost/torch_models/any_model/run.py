@@ -187,6 +187,8 @@ class RecordedModule(NamedTuple):
     activations: int | None = None
     """Bytes of the most activations that are alive at once, inputs among them, without weights and the cache that a
     prompt or a decode step reads and returns; None of training."""
+    numbers: bool = False
+    """Did tensors that `torch.arange` and its kin make on `meta` keep their numbers?"""
     stored_unknown: bool = False
     """Did it multiply sparse tensors without numbers? What they store is not known then."""
 
@@ -344,7 +346,9 @@ def run_on(  # noqa: PLR0913 - options
     keys, ran = operations.keys, recorder.run.ran
     alive = None if training else recorder.run.peak_bytes(without=held)
     unknown = recorder.run.stored_unknown
-    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, alive, unknown)
+    return RecordedModule(
+        works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, alive, numbers, unknown
+    )
 
 
 # The names under which models take a cache that is no `Cache` of transformers, and return it; the usual ones first.

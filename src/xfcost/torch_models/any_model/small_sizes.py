@@ -50,7 +50,7 @@ def small_sizes(
     batch = 1 if _samples(given, axes) > _FEW_SAMPLES else None
     alone = resized(given, axes, {}, batch)
     try:
-        compared = run_on(full.how, model, alone.args, alone.kwargs, most=most)  # `full` may have filled caches
+        compared = run_on(full.how, model, *alone, numbers=full.numbers, most=most)  # `full` may have filled caches
     except Exception as error:  # a module may want as many samples as it was given
         if batch is None or isinstance(error, TooManyCallsError):
             raise
@@ -130,7 +130,7 @@ def _like(
     """The operations on these inputs, if they are those of the given ones, with no axis collapsed."""
     spend(full.ran)
     try:
-        works = run_on(full.how, model, inputs.args, inputs.kwargs).works
+        works = run_on(full.how, model, *inputs, numbers=full.numbers).works
     except Exception:  # noqa: BLE001 - the module's own refusal of a size
         return None
     own = {work.place: work for work in works}

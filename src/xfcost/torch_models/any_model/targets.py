@@ -60,6 +60,7 @@ from xfcost.torch_models.any_model.inputs import (
     supposed_input,
     text_tokens,
     usual_inputs,
+    usual_letters,
 )
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built
@@ -133,12 +134,12 @@ class GivenModule:
         return head_sharing_of(self.module)
 
     def with_samples(self, samples: int) -> GivenModule:
-        """The same with another batch, of a program whose inputs are its own.
+        """The same with another batch, of a module whose inputs nobody gives.
 
         Raises:
             UsageError: its inputs are given.
         """
-        if hasattr(self.module, "xfcost_inputs") and self._supposed is not None:
+        if self._supposed is not None and "B" in self._supposed.letters:
             return GivenModule(self.module, None, tf32=self._tf32, samples=samples)
         raise UsageError(f"{self.title}: its inputs are given, and have their own batch, not {samples}")
 
@@ -157,7 +158,7 @@ class GivenModule:
 
     def _built(self, lengths: Lengths) -> Built:
         if self._supposed is None:
-            return self.module, inputs_at(self.inputs, lengths, self.keywords)
+            return self.module, inputs_at(self.module, self.inputs, lengths, self.keywords)
         device = str(next((one.device for one in self.module.parameters()), "cpu"))
         return self.module, self._supposed.values(self._supposed.lengths(lengths), device, self._samples)
 
@@ -363,8 +364,8 @@ class NamedModule:
         if self.texts or beside is not None:
             letters = letters_in(self.texts) if self.texts else letters_of(beside)
         elif hasattr(model, "main_input_name") and hasattr(model, "config"):  # N is the length of its text
-            lengths = lengths._replace(tokens=text_tokens(model, lengths.tokens))
-            letters = frozenset("BN" if lengths.tokens is not None else "B")
+            lengths = lengths._replace(tokens=text_tokens(model, lengths))
+            letters = usual_letters(model, lengths)
         elif (supposed := supposed_input(model)) is not None:
             self._supposed = supposed
             lengths, letters = supposed.lengths(lengths), supposed.letters
@@ -373,15 +374,15 @@ class NamedModule:
                 f"{self.name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a "
                 "tuple, a dictionary of keyword inputs, or a function that gives one)"
             )
-        self._check_size(lengths, letters)
+        self._check_lengths(lengths, letters, given=bool(self.texts) or beside is not None)
 
         def built() -> Built:
             if self.texts:
-                return model, inputs_from(self.texts, lengths.letters | {"B": self.samples or 1}, device)
+                return model, inputs_from(self.texts, lengths.letters | {"B": self.samples or 1}, device, model)
             if supposed is not None:
                 return model, supposed.values(lengths, device, self.samples)
             if beside is not None:
-                return model, inputs_at(beside, lengths)
+                return model, inputs_at(model, beside, lengths)
             return model, usual_inputs(model, lengths, self.samples or 1, device)
 
         if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
@@ -406,12 +407,15 @@ class NamedModule:
                 self._models[key] = self._new(device, lengths)
         return self._models[key]
 
-    def _check_size(self, lengths: Lengths, letters: frozenset[str]) -> None:
-        if lengths.size is not None and "H" not in letters and "W" not in letters:
+    def _check_lengths(self, lengths: Lengths, letters: frozenset[str], *, given: bool) -> None:
+        """Refuse a size of inputs that have none; and N of an image that is not `given`, but found."""
+        if lengths.size is not None and not letters & {"H", "W"}:
             raise UsageError(
                 f"{self.name}: --size is of inputs with the letters H and W, as in --input 1x3xHxW, or of an "
                 "example_inputs that is a function of H and W"
             )
+        if not given and lengths.tokens is not None and "N" not in letters and "H" in letters:
+            raise UsageError(f"--N {lengths.tokens}: the input of {self.name} is an image; give its --size instead")
 
     def _new(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         """A new one, with the same random weights every time: they choose experts."""

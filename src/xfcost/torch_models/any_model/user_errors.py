@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sysconfig
 import traceback
 from contextlib import suppress
@@ -69,10 +70,15 @@ class OwnError(UsageError):
     """What is wrong with a module or its inputs on any device: real numbers would not help."""
 
 
+# How torch words that an index is no whole number.
+_OF_PLACES: Final = re.compile(r"'indices' to have .*Long|tensors used as indices must be|one_hot is only applicable")
+
+
 def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[UsageError] = UsageError) -> UsageError:
     """`error`, raised by a run of `model`, as one message with the user's own line.
 
-    Where the call itself failed, it names the inputs that the module takes.
+    Where the call itself failed, it names the inputs that the module takes; where an index is no whole number, the
+    dtype of token ids.
     """
     place, takes = own_line(error) or "in its forward", ""
     with suppress(OSError, TypeError, AttributeError):
@@ -83,6 +89,8 @@ def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[U
     with suppress(TypeError, ValueError):
         if isinstance(error, TypeError) and "argument" in message(error):
             takes = f"; it takes ({', '.join(map(str, inspect.signature(model.forward).parameters.values()))})"
+    if isinstance(error, RuntimeError | IndexError) and _OF_PLACES.search(message(error)):
+        takes = "; token ids are whole numbers, as in --input 1x512:int64 (torch.zeros(1, 512, dtype=torch.int64))"
     return kind(f"{type(model).__name__} does not run on these inputs: {raised(error)} ({place}){hint}{takes}")
 
 

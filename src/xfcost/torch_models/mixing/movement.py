@@ -49,7 +49,8 @@ FIRST: Final = frozenset(
 # They take floats only.
 FLOATS: Final = frozenset(
     aten_operations(
-        "im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d reflection_pad1d reflection_pad2d "
+        "im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+        "_upsample_nearest_exact2d _upsample_nearest_exact3d reflection_pad1d reflection_pad2d "
         "replication_pad1d replication_pad2d"
     )
 )

@@ -231,7 +231,7 @@ def _batched(inputs: Mapping[str, Input]) -> bool:
 
 def _flops(model: nn.Module, given: Given, full: RecordedModule) -> int:
     """Those of a run, and of calling its operations."""
-    ran = run_on(full.how, model, given.args, given.kwargs)
+    ran = run_on(full.how, model, *given, numbers=full.numbers)
     return sum(work.costs["flops"] for work in ran.works) + _CALL * ran.ran
 
 

@@ -130,8 +130,16 @@ def does_work(func: Any) -> bool:
     return not is_operation or not (is_free(func) or operation_name(func) in _EMPTY)
 
 
-# Is it made only of other operations? Under `torch.inference_mode` the dispatcher sees it, and not its parts.
-is_composite: Final = cache(can_decompose)
+# Torch also has a decomposition of these, for compilers; on every device they are one kernel.
+_KERNELS: Final = frozenset(
+    f"aten.{name}{axes}d.default" for name in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)
+)
+
+
+@cache
+def is_composite(func: Any) -> bool:
+    """Is it made only of other operations? Under `torch.inference_mode` the dispatcher sees it, and not its parts."""
+    return str(func) not in _KERNELS and can_decompose(func)
 
 
 # ── functions that reach the dispatcher as several operations ──
