@@ -43,12 +43,7 @@ _LETTERS: Final = {"-n": "--N", "-N": "--N", "-c": "--N", "-b": "--batch", "-r":
 # Options with a list, which other tools take as several words -> what joins them.
 _LISTS: Final = {"--N": ",", "--size": ",", "--batch": ",", "--input": "x", "--lora-on": ",", "--columns": ","}
 _NUMBER: Final = re.compile(r"\d[\d_]*(k|M|Ki|Mi)?")
-# Keys of a spec, and other words for them.
-_KEYS: Final = {
-    "num-layers": "depth", "n-layers": "depth", "layers": "depth", "num-heads": "heads", "n-heads": "heads",
-    "hidden-size": "dim", "embed-dim": "dim", "d-model": "dim", "width": "dim", "window-size": "window",
-    "num-kv-heads": "kv_heads", "n-kv-heads": "kv_heads", "kv-heads": "kv_heads",
-}  # fmt: skip
+# A key of a spec and its value.
 _SETTING: Final = re.compile(r"[a-z_][\w.*]*=[^=]+")
 # The words of --format, and those of other tools.
 _FORMATS: Final = {"json", "csv", "markdown", "md", "latex", "tex", "table"}
@@ -145,7 +140,7 @@ def _of_others(
         yield from _FLAGS[own]
     elif own in _REWRITTEN and after and _REWRITTEN[own](after)[0] in (own, *options):
         yield from _REWRITTEN[own](value or words.pop(0))
-    elif "--set" in options and after and (key := _KEYS.get(own.lstrip("-"), own.lstrip("-"))) in _KEYS.values():
+    elif "--set" in options and after and (key := _key_of_blocks(own)) is not None:
         yield from ("--set", f"{key}={value or words.pop(0)}")
     elif own in ("--family", "--search") and "--totals" in options and after:
         yield value or words.pop(0)
@@ -153,6 +148,15 @@ def _of_others(
         yield from ("--set", word)
     elif not (own in _SHOWN and "--by" in options):
         yield word
+
+
+def _key_of_blocks(option: str) -> str | None:
+    """`--num-heads` and `--heads` -> `heads`; None of what is no key of all stages or all blocks."""
+    from xfcost.spec.other_names import OWN_KEYS
+
+    word = option.removeprefix("--").replace("-", "_")
+    keys = {one.key for one in OWN_KEYS.values() if one.place.startswith("stages") and not one.kind}
+    return next((one for one in (word, getattr(OWN_KEYS.get(word), "key", "")) if one in keys), None)
 
 
 def _own(name: str, options: Collection[str]) -> str:
