@@ -205,7 +205,7 @@ def test_the_command_builds_the_module_again_on_the_cpu(target: str) -> None:
 def test_unknown_rows_are_a_line_of_the_totals(target: str) -> None:
     report = xf("analyze", target, "--mixing", "--no-trace", "--by", "mixing").stdout
     assert "unknown" in report
-    text = "3 of 7 rows, with 0.0 % of the MACs, have no known mixing kind: it has no rule (1); its input is the"
+    text = "3 of 7 rows, with 0.0 % of the MACs, have no known mixing kind: it has no rule (1 row); its input is"
     assert text in " ".join(report.split())
 
 
@@ -213,7 +213,7 @@ def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mixing, "MOST_BYTES", 2**28)
-    with pytest.raises(UsageError, match=r"--mixing: the parameters of .* take 0\.3 GiB.*up to 0 GiB.*--build depth=2"):
+    with pytest.raises(UsageError, match=r"up to 0 GiB, and the parameters of .* take 0\.3 GiB.*--build depth=2"):
         xfcost.analyze(target, build=["width=9000"], inputs=["1x4x9000"], mixing=True, trace=False)
 
 

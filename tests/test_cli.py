@@ -428,7 +428,7 @@ class TestOthers:
             return len(lines), [line for line in lines if re.fullmatch(r"\w.*:", line)]
 
         lines, found = headings()
-        assert lines <= 61
+        assert lines <= 62
         assert found == ["Arguments:", "Size:", "Run:", "Output:", "More options:"]
         assert headings("serving")[1] == ["Devices and plan:"]
         assert headings("all")[1] == [

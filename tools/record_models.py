@@ -428,7 +428,7 @@ def kinds_of(config: str, mode: str, depth: int) -> Kinds:
             _LOOKED_AT_IN_CHUNKS if "linear_attention" in config else min(_LOOKED_AT, module.positions or _LOOKED_AT)
         )
         try:
-            ledger = module.ledger(Lengths(text_tokens(_model_of(module), tokens)), how)
+            ledger = module.ledger(Lengths(text_tokens(_model_of(module), Lengths(tokens))), how)
         except XfcostError as error:
             print(f"no kinds in the mode {mode}: {error}", file=sys.stderr)
             return {}
@@ -511,7 +511,9 @@ def sizes_of(model: Any, positions: int | None) -> tuple[int, int, int | None, b
     """N where none is given (0: of images alone), its least and most (None: without end), and whether it generates."""
     takes = inspect.signature(model.forward).parameters
     generates = cache_parameter(model) is not None
-    tokens = text_tokens(model, None) or (min(_DECODED, positions or _DECODED) if "decoder_input_ids" in takes else 0)
+    tokens = text_tokens(model, Lengths()) or (
+        min(_DECODED, positions or _DECODED) if "decoder_input_ids" in takes else 0
+    )
     learned = any("position" in name and one.shape[0] == positions for name, one in model.named_parameters())
     last = 0 if not tokens else positions if learned else None
     return tokens, min(tokens, 2), last, generates

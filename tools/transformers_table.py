@@ -78,7 +78,7 @@ def made(path: str, device: str) -> tuple[Any, Given]:
     torch.manual_seed(0)
     model = configured(path, device)
     of_sound = getattr(model, "main_input_name", "") == "input_values"
-    tokens = TOKENS + images_of(model, 1, device)[1]
+    tokens = TOKENS + images_of(model, 1, device, None)[1]
     return model, usual_inputs(model, Lengths(None if of_sound else tokens), 1, device)
 
 

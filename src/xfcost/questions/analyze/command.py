@@ -31,7 +31,7 @@ Top = Annotated[
 ]
 Filter = Annotated[
     list[str] | None,
-    shared.option("--filter", "TEXT", "List only operations with TEXT in path or title; may be repeated.", "Output"),
+    shared.option("--filter", "TEXT", "List only operations with TEXT in their name.", "Output"),
 ]
 
 TraceFile = Annotated[

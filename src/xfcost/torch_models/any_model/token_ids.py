@@ -24,7 +24,7 @@ _INDICES: Final[Mapping[Any, tuple[int, str]]] = {
 
 
 class _AllFoundError(Exception):
-    """Every tensor in question is known to be token ids; the rest of the run tells nothing."""
+    """Every tensor in question is known to be token ids; the rest of the run shows nothing more."""
 
 
 class _LookUps(TorchFunctionMode):
