@@ -73,9 +73,12 @@ def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
 
     while words and words[0] != "--":
         word = words.pop(0)
-        found = list(_translated(word, words, options, models=models))
+        own = not given or not given[-1].startswith("-")  # else it may be the value of an option
+        if models and own and "--set" in options and _SETTING.fullmatch(word):
+            given += ["--set", word]
+            continue
+        given += _translated(word, words, options, models=models)
         models |= not word.startswith("-")
-        given += found
     if "--mode" in options and not any(word.partition("=")[0] == "--mode" for word in given):
         named = [word.partition("=")[0] for word in given]
         given += next((["--mode", mode] for name, mode in MODE_OF.items() if flag_of(name) in named), [])
@@ -144,8 +147,6 @@ def _of_others(
         yield from ("--set", f"{key}={value or words.pop(0)}")
     elif own in ("--family", "--search") and "--totals" in options and after:
         yield value or words.pop(0)
-    elif "--set" in options and models and _SETTING.fullmatch(word):
-        yield from ("--set", word)
     elif not (own in _SHOWN and "--by" in options):
         yield word
 
