@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from xfcost.commands.words import QUIET, meant, meant_option, near_models, translated
+from xfcost.commands.words import QUIET, in_binary, meant, meant_option, near_models, translated
 from xfcost.ledger.errors import NotFetchedError, XfcostError, did_you_mean, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
@@ -153,6 +153,8 @@ class _Command(_ReadsWords, TyperCommand):
             be_quiet()
             given = [word for word in given if word not in QUIET]
         for word, after in pairwise(given):
+            if word == "--N" and (binary := in_binary(after)) is not None:
+                say(f"{word} {after} is {binary.decimal:,} tokens; {binary.number:,} are {word} {binary.text}")
             if word in ctx.help_option_names and after in (*TOPICS, "all"):
                 ctx.meta["topic"] = after
         try:

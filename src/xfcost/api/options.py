@@ -96,7 +96,7 @@ class ExecutionOptions(TypedDict, total=False):
     new_tokens: Annotated[
         Whole,
         Option(
-            "With --mode generate: tokens after a prompt of N.",
+            "With --mode generate: tokens after the N.",
             "INT",
             read.integer(MOST_NEW, "256", what="how many tokens to generate,"),
         ),
@@ -108,7 +108,7 @@ class ExecutionOptions(TypedDict, total=False):
     memory_level: Annotated[
         Whole,
         Option(
-            "Also report attention's memory traffic, plain and tiled for this much on-chip memory (as in 192KiB).",
+            "Also report attention's traffic, plain and tiled for this on-chip memory (as in 192KiB).",
             "BYTES",
             read.byte_number,
             python="Plain, and tiled as in FlashAttention.",

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from xfcost.ledger.errors import near_names
 
@@ -194,11 +194,29 @@ def _is_word(word: str) -> bool:
     return not word.startswith("-")
 
 
+class Binary(NamedTuple):
+    """A number of tokens as contexts are called: `32k`, of which most have 32,768."""
+
+    decimal: int
+    number: int
+    text: str
+    """`32Ki`."""
+
+
+def in_binary(value: str) -> Binary | None:
+    """`32k` as contexts are called; None of what is called otherwise, as `10k` and `2k`."""
+    number = int(value[:-1]) if value.endswith("k") and value[:-1].isdecimal() else 0
+    called = number >= _LEAST_CONTEXT and number.bit_count() == 1
+    return Binary(1000 * number, 1024 * number, f"{number}Ki") if called else None
+
+
+_LEAST_CONTEXT: Final = 16
+
+
 def _thousands(name: str, value: str) -> str:
-    """A context of `32k` tokens has 32,768."""
-    number = value.removesuffix("k")
-    binary = name in _CONTEXTS and number != value and number.isdecimal() and int(number).bit_count() == 1
-    return f"{value}".replace("k", "Ki") if binary else value
+    """Of a context in thousands the number that it has."""
+    binary = in_binary(value) if name in _CONTEXTS else None
+    return value if binary is None else binary.text
 
 
 def _device(value: str) -> tuple[str, str]:

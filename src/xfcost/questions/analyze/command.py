@@ -50,7 +50,7 @@ TraceFile = Annotated[
     "several (h100-sxm,l40sx4, nvidia, all) stand side by side. `xfcost devices` lists names.",
     N="Tokens N: 784, 128k, 128Ki (131,072); a table: 256,512,1024.",
     size="Size: 384, 224x320 (height x width); a table: 224,384,512.",
-    trace="Check on the torch model (default: without --on).",
+    trace="Check on the torch model (not with --on).",
     mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
     "kinds.",
 )
