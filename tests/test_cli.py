@@ -260,6 +260,8 @@ class TestRefusals:
             ("serve gpt2 --gpu l4 --concurrency 8 --tpot 20ms",
              "analyze gpt2 --on l4 --batch 8 --tokens-per-user 50 --mode decode"),
             ("search vit --vary stages.0.depth=4,8", "find vit --vary stages.0.depth=4,8"),
+            ("summary vit --layers 4 --heads 3", "analyze vit --set depth=4 --set heads=3"),
+            ("summary vit --layers", "analyze vit --by block"),
             ("models --family llama", "list llama --models"),
             ("summary vit --num-heads 12 depth=4", "analyze vit --set heads=12 --set depth=4"),
             ("summary vit --input-size 1,3,384,384", "analyze vit --batch 1 --size 384x384"),

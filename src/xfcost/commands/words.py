@@ -52,7 +52,6 @@ _CONVENTIONS: Final = {"dense", "kept", "6nd"}
 _CONTEXTS: Final = {"--context", "--context-length", "--context-len", "--ctx", "--ctx-size", "--n-ctx", "-c"}
 # The endings of files that are written.
 _FILES: Final = ("--csv", "--json", "--svg", "--png", "--pdf", "--html")
-_PICTURES: Final = (".svg", ".png", ".pdf")
 # Values that other tools have for ours.
 _VALUES: Final = {
     ("--by", "layer"): "block",
@@ -68,9 +67,9 @@ def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
 
     Options that belong to one mode bring it: `--draft` that of a decode step.
     """
-    words, given, models = [*args], list[str](), False
     from xfcost.api.options import MODE_OF, flag_of  # commands import it anyway, `--version` does not
 
+    words, given, models = [*args], list[str](), False
     while words and words[0] != "--":
         word = words.pop(0)
         own = not given or not given[-1].startswith("-")  # else it may be the value of an option
@@ -139,7 +138,7 @@ def _of_others(
 ) -> Iterator[str]:  # fmt: skip
     """A word that is no option of the command: what it means, or itself."""
     value = after if "=" in word else ""
-    if own in _FLAGS and _FLAGS[own][0] in options:
+    if own in _FLAGS and _FLAGS[own][0] in options and not after.isdecimal():
         yield from _FLAGS[own]
     elif own in _REWRITTEN and after and _REWRITTEN[own](after)[0] in (own, *options):
         yield from _REWRITTEN[own](value or words.pop(0))
