@@ -16,6 +16,7 @@ from blocks import anchor
 
 import xfcost
 from xfcost.api import options as declared
+from xfcost.ledger.notebook import Reported
 from xfcost.ledger.option import Option
 
 # Section -> its functions, in the order of the page.
@@ -73,7 +74,7 @@ def results() -> str:
     """A table of the attributes of every class that a function returns, and one of its methods."""
     returned = (found for function in _all_functions() for _, found in _returned(function))
     classes = dict.fromkeys([*(getattr(xfcost, name) for name in FIRST), *returned])
-    texts = [_result(found) for found in classes]
+    texts = [_result(found) for found in (Reported, *classes)]
     return "\n\n".join([*texts, f"### `XfcostError`\n\n{_text(inspect.getdoc(xfcost.XfcostError) or '')}"])
 
 

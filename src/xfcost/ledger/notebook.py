@@ -60,7 +60,7 @@ def svg(result: Any) -> str | None:
 
 
 class Reported:
-    """A result that has a report: printed, in a notebook, as text in a format, and in a file."""
+    """What every result of a question is: a report, printed, in a notebook, as text in a format, or in a file."""
 
     __slots__ = ()
 
