@@ -258,8 +258,7 @@ class LazyGroup(_ReadsWords, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names; an unknown one is refused with the nearest."""
         if (words := meant(args, lambda name: _flags(command(name)) if name in COMMANDS else ())) is not None:
-            flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-            if not {*QUIET} & {*words} and _flags(command(words[0])).issuperset(flags):
+            if not {*QUIET} & {*words}:
                 say(f"running `{printable(shlex.join(['xfcost', *words]), _LONGEST)}`")
             return super().resolve_command(ctx, words)
         if args[0] not in COMMANDS and (near := near_names(args[0], sorted(COMMANDS)) or near_models(args[0])):

@@ -128,6 +128,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one system: the input, the run, the totals and the operations."""
 
     name: str
+    spec: str = ""
+    """What was analyzed, as it was named."""
     tokens: Count | None
     grid: str
     batch: int

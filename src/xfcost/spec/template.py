@@ -36,7 +36,7 @@ def template(preset: str, file: str, name: str) -> str:
         f"# {name}: a spec to start from, made of the preset {preset}. A line that begins with # is a default.",
         f"#   xfcost check {file}      is it valid?",
         f"#   xfcost analyze {file}    what does it cost?",
-        "# All kinds and keys: docs/spec.md; `xfcost schema` prints them for editors.",
+        "# All kinds and keys: `xfcost schema` (for editors), and the documentation's page on specs.",
         *_mapping(ordered_keys(kept | {"name": name}), loaded.spec, "", set()),
     ]
     return "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import log
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
@@ -191,6 +192,8 @@ def _parts(
         rows = [(row[0], ledger.metadata.name, *row[1:]) for row, ledger in zip(rows, ledgers, strict=True)]
         rows = [rows[place + each * number] for place in range(each) for number in range(len(systems))]
     yield from (Gap(), DataTable(heads, rows))
+    if option != "batch" and each > 1:
+        yield TextLines([_growth(ledgers[first : first + each]) for first in range(0, len(ledgers), each)])
     below: list[TextLines] = []
     if option == "batch" and not several:  # what these say is of one size of one system
         below += reach_texts(first)
@@ -200,6 +203,21 @@ def _parts(
     if any(text.texts for text in below):
         yield Gap()
         yield from below
+
+
+def _growth(ledgers: Sequence[Ledger]) -> str:
+    """How the figures of one system grow between the largest of its sizes and the one before it."""
+    low, high = sorted(ledgers, key=lambda one: one.metadata.grid_tokens)[-2:]
+    ends = [one.metadata.grid_tokens for one in (low, high)]
+    figures = {"MACs": "macs", "FLOPs": "flops", "attention at once": "attention_peak_bytes"}
+    found = {words: [one.totals()[name] or 0 for one in (low, high)] for words, name in figures.items()}
+    grown = [
+        f"{words} ~ N^{log(two / one) / log(ends[1] / ends[0]):.2f}"
+        for words, (one, two) in found.items()
+        if one and ends[0] < ends[1]
+    ]
+    between = f"(N = {ends[0]:,} to {ends[1]:,})"
+    return f"{high.metadata.name}: {', '.join(grown)} {between}" if grown else ""
 
 
 def _told(text: str, first: Ledger, names: Sequence[str], option: str) -> str:

@@ -622,7 +622,7 @@ _TIMES: Final = ("seconds", "predicted_seconds", "estimated_seconds", "least_sec
 
 
 def paper_table(comparison: Comparison) -> DataTable:
-    """A row per system as papers print them: image, N, parameters, and what answers the mode's question.
+    """A row per system as papers print them: images that differ, N, parameters, and what answers the mode's question.
 
     Where columns are chosen, it has all that can be. A unit that all cells share is in the heading.
     """
@@ -662,7 +662,9 @@ def _usual(comparison: Comparison, every: Mapping[SystemColumn, list[str]]) -> d
     active = ["active_params"] if differs(comparison, "active_params") else []
     time = [name for name in _TIMES if name in figures][:1]
     asked = [name for name, _ in _QUESTIONS[comparison.ledgers[0].metadata.mode] if name != PAIRS]
-    wanted = ["image", "tokens", "params", *active, *time, *asked]
+    asked = [other for name in asked for other in ((name, "flops") if name == "macs" else (name,))]
+    images = ["image"] if "image" in figures and len(set(every[figures["image"]])) > 1 else []
+    wanted = [*images, "tokens", "params", *active, *time, *asked]
     first = [name for name in wanted if name in figures][:_MOST_FIGURES]
     return {one: every[one] for name, one in figures.items() if name in first}
 

@@ -14,6 +14,7 @@ Keys are the options of `xfcost check` without their dashes; `input`, `build` an
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
@@ -38,7 +39,7 @@ from xfcost.api.revisions import commit_of
 from xfcost.api.runs import taken_budgets
 from xfcost.api.systems import module_texts, spec_name
 from xfcost.comparing.differences import Change, changes, grown, other_runs
-from xfcost.comparing.saved_report import Report, report_of
+from xfcost.comparing.saved_report import Report, read_report, report_of
 from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.ledger import Ledger
@@ -137,6 +138,7 @@ def checked(target: Any, asked: Asked) -> Checked:
         of_seconds=of_seconds,
         fits=fits,
     )
+    asked = _with_saved_inputs(target, asked)
     ledger = target if isinstance(target, Ledger) else _counted(target, asked)
     label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
     report = report_of(ledger)
@@ -404,9 +406,13 @@ class PlannedCheck(NamedTuple):
 
 
 def planned(
-    targets: Sequence[str], budgets: Sequence[Budget], options: Mapping[str, Any], project: CheckProject | None
+    targets: Sequence[str],
+    budgets: Sequence[Budget],
+    options: Mapping[str, Any],
+    project: CheckProject | None,
+    against: str | None = None,
 ) -> list[PlannedCheck]:
-    """Every check: of the `targets`, or where none is given of all entries of the project.
+    """Every check: of the `targets`, or where none is given of all entries of the project, or of the saved report's.
 
     A target without a budget is counted, and so found valid.
 
@@ -415,7 +421,7 @@ def planned(
     Raises:
         UsageError: there is nothing to check.
     """
-    entries = _entries(targets, project)
+    entries = _entries(targets, project) or _entries(_saved_target(against), project)
     if not entries:
         raise UsageError(
             "nothing to check: give a target and a budget, as in `xfcost check spec.yaml --max-macs 5G`, or write "
@@ -428,6 +434,39 @@ def planned(
         whole = own.over(entry)
         plan.append(PlannedCheck(folder, whole._replace(target=entry.target, options={**whole.options, **words})))
     return plan
+
+
+def _saved_target(against: str | None) -> list[str]:
+    """The system of the report that is compared with; none of a git revision, nor of a module, whose file may be any.
+
+    Raises:
+        UsageError: it is no report; or of a module.
+    """
+    if against is None or not os.path.isfile(against):
+        return []
+    report = read_report(Path(against).read_text(encoding="utf-8"), printable(against, 200))
+    if report.module.inputs:
+        raise UsageError(
+            f"--against {printable(against, 200)}: is of a torch module; give its target, as in `xfcost check "
+            f"model.py:{report.name} --against {printable(against, 200)}`"
+        )
+    return [report.spec] if report.spec else []
+
+
+def _with_saved_inputs(target: Any, asked: Asked) -> Asked:
+    """The inputs of the report that a module without inputs is compared with."""
+    named = isinstance(target, str) and (module := module_target(target)) is not None and module.kind != "config"
+    file = os.fspath(asked.against) if isinstance(asked.against, str | os.PathLike) else ""
+    if not named or asked.options.get("inputs") or not os.path.isfile(file):
+        return asked
+    report = read_report(Path(file).read_text(encoding="utf-8"), printable(file, 200))
+    shapes = [_SAVED_INPUT.fullmatch(text) for text in report.module.inputs]
+    found = [f"{shape[1].replace('×', 'x')}:{shape[2]}" for shape in shapes if shape is not None]
+    return asked._replace(options={**asked.options, "inputs": found}) if len(found) == len(shapes) > 0 else asked
+
+
+# `x: 1×1×28×28 float32`.
+_SAVED_INPUT: Final = re.compile(r"\w+: ([\d×]+) (\w+)")
 
 
 def _entries(targets: Sequence[str], project: CheckProject | None) -> list[PlannedCheck]:

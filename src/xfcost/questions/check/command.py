@@ -67,7 +67,7 @@ def run(
     target = shared.target_of(given)
     budgets = taken_budgets(given)
     written = {name: value for name, value in given.items() if shared.is_given(context, name)}
-    found = check_all(planned(targets or (), budgets, written, _project(config)), against, say)
+    found = check_all(planned(targets or (), budgets, written, _project(config), against), against, say)
     target.document(document(found))
     if not found.within:
         raise typer.Exit(1)

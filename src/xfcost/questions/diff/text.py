@@ -204,7 +204,7 @@ def change_lines(found: Sequence[Change]) -> list[ChangeLine]:
     """The changes in their order; equal changes in several blocks are at the place of the first."""
     alike: dict[tuple[object, ...], list[Change]] = {}
     for change in found:
-        likeness = (change.kind, _operation(change), _blocks(change), *change.differences.items())
+        likeness = (change.kind, _operation(change), _blocks([change]), *change.differences.items())
         alike.setdefault(likeness, []).append(change)
     lines = []
     for group in alike.values():
@@ -215,7 +215,7 @@ def change_lines(found: Sequence[Change]) -> list[ChangeLine]:
         for name in first.differences:
             known = [value for change in group if (value := change.differences[name]) is not None]
             sums[name] = sum(known) if known else None
-        lines.append(ChangeLine(_SIGNS[first.kind], f"{named}{more}", _operation(first), _blocks(first), sums))
+        lines.append(ChangeLine(_SIGNS[first.kind], f"{named}{more}", _operation(first), _blocks(group), sums))
     return lines
 
 
@@ -228,9 +228,10 @@ def _operation(change: Change) -> str:
     return title if before.mixing == after.mixing else f"{title} ({before.mixing} → {after.mixing})"
 
 
-def _blocks(change: Change) -> str:
-    """How many blocks have it: `2`, or `2 → 3`."""
-    times = [row.times for row in (change.before, change.after) if row is not None]
+def _blocks(group: Sequence[Change]) -> str:
+    """How many blocks of all these have it: `2`, or `2 → 3`."""
+    rows = zip(*((change.before, change.after) for change in group), strict=True)
+    times = [sum(row.times for row in side if row is not None) for side in rows if any(side)]
     return str(times[0]) if len(set(times)) == 1 else " → ".join(map(str, times))
 
 

@@ -15,7 +15,7 @@ ENDINGS: Final = (".yaml", ".yml")
 
 @shared.options("force")
 def run(
-    file: Annotated[Path, typer.Argument(help="The .yaml file to write.")],
+    file: Annotated[Path | None, typer.Argument(help="The .yaml file to write (default: print it).")] = None,
     like: Annotated[
         str,
         shared.option("--like", "PRESET", "The preset to start from.", autocompletion=shared.presets_from),
@@ -33,11 +33,12 @@ def run(
     from xfcost.spec.models import models
     from xfcost.spec.template import template
 
-    if file.suffix.lower() not in ENDINGS:
+    if file is not None and file.suffix.lower() not in ENDINGS:
         raise UsageError(f"{shown(file, 200)}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}")
     check_target(file, force=given["force"], option="")
     if like in models():
         raise UsageError(
             f"--like {printable(like)}: expected a preset (`xfcost list`); `xfcost import` converts a config.json"
         )
-    shared.deliver(template(like, printable(file.name, 200), file.stem), file, force=given["force"])
+    named = file or Path("mine.yaml")
+    shared.deliver(template(like, printable(named.name, 200), named.stem), file, force=given["force"])

@@ -273,6 +273,20 @@ class SupposedInput(NamedTuple):
         return inputs_from((self.text,), lengths.letters | {"B": samples or 1}, device)
 
 
+def of_supposed(error: UsageError, supposed: OwnInputs | None) -> UsageError:
+    """`error` of a run; on inputs that nobody gave it says which they were."""
+    if not isinstance(supposed, SupposedInput):
+        return error
+    usual = {"N": _SUPPOSED.tokens, "H": 224, "W": 224, "B": 1}
+    tried = SIDES.split(SHAPE.match(supposed.text)["sides"])  # type: ignore[index]
+    shape = "x".join(str(usual.get(side, side)) for side in tried)
+    smaller = "x".join(str({"H": 28, "W": 28, "B": 1, "N": 16}.get(side, side)) for side in tried)
+    return type(error)(
+        f"{error}; no input was given, and {shape} was tried, of its first layer {supposed.layer}: give its own, as in "
+        f"--input {smaller}"
+    )
+
+
 def supposed_input(module: nn.Module) -> OwnInputs | None:
     """Those of an exported program; else the only input of a module, by its first layer with parameters.
 

@@ -56,6 +56,7 @@ from xfcost.torch_models.any_model.inputs import (
     inputs_from,
     letters_in,
     letters_of,
+    of_supposed,
     positions_of,
     supposed_input,
     text_tokens,
@@ -149,7 +150,10 @@ class GivenModule:
         own = lengths if self._supposed is None else self._supposed.lengths(lengths)
         has_batch = self._supposed is not None and "B" in self._supposed.letters
         how = how._replace(tf32=self._tf32, samples=(self._samples or 1) if has_batch else None)
-        ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
+        try:
+            ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
+        except UsageError as error:
+            raise of_supposed(error, self._supposed) from error
         note = None if self._supposed is None else self._supposed.note
         return ledger if note is None else ledger.with_note(note)
 
@@ -293,7 +297,8 @@ class NamedModule:
     def _explained(self, error: UsageError) -> UsageError:
         """`error`, which may come of a backbone that was left out of the config."""
         left_out = _read(self.target.place)[1] if self.target.kind == "config" else []
-        return type(error)(f"{error}; {without_backbone(left_out)}") if has_backbone(left_out) else error
+        error = type(error)(f"{error}; {without_backbone(left_out)}") if has_backbone(left_out) else error
+        return of_supposed(error, self._supposed)
 
     @contextlib.contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
