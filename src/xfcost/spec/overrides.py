@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.ledger.errors import SpecError, UsageError, nearest, printable
+from xfcost.ledger.errors import SpecError, UsageError, any_of, nearest, printable
 from xfcost.spec.grammar import Spec
 from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value, value_at
 
@@ -51,6 +51,12 @@ def _apply_setting(data: dict[str, Any], source: Source, setting: str) -> None:
         raise UsageError(f"{shown} `{first}` belongs to a file; name the spec itself instead of the one you set it on")
     if key not in Spec.__struct_fields__ and "." not in key and _holds(data, key):
         key = f"**.{key}"  # of all parts that have it
+    elif "." not in key and key not in Spec.__struct_fields__ and (place := _of_kind(data, key)) is not None:
+        first, keys = place
+        path = re.sub(r"\.\d+(?=\.)", ".*", first)
+        raise UsageError(
+            f"{shown} {key} is a kind here, whose keys are {any_of(keys)}, as in --set {path}.{keys[0]}={text}"
+        )
     try:
         _assign(data, source, key, read_value(text), (shown, 0))
     except SpecError as error:
@@ -245,6 +251,15 @@ def _grows(targets: list[_Target], value: Any) -> bool:
     """Can the spec become larger? Not where one number or word replaces another."""
     new = any(isinstance(container, dict) and step not in container for container, step, _ in targets)
     return new or isinstance(value, dict | list)
+
+
+def _of_kind(value: Any, kind: str, path: str = "") -> tuple[str, list[str]] | None:
+    """The place of the first component of that kind, and its keys."""
+    if isinstance(value, dict) and value.get("kind") == kind and len(value) > 1:
+        return path, [key for key in value if key != "kind"]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = (_of_kind(item, kind, f"{path}.{name}".lstrip(".")) for name, item in items)
+    return next((one for one in found if one is not None), None)
 
 
 def _holds(value: Any, key: str) -> bool:

@@ -259,10 +259,22 @@ def _cache_words(ledgers: Sequence[Ledger]) -> str:
 
 
 def growth_text(growth: Mapping[str, float | None], words: Mapping[str, str]) -> str:
-    """`MACs ~ N^1.41, attention memory –`, of the quantities with their words; where no other N fits that it can't."""
+    """`MACs ~ N^1.41, mixing MACs ~ N^2.00 (quadratic), attention memory –`; where no other N fits that it can't."""
     if growth["factor"] is None:
         return "not known, counted at one size"
-    return ", ".join(_power_text(word, growth[quantity]) for quantity, word in words.items())
+    return ", ".join(
+        _power_text(word, growth[quantity]) + (_growth_word(growth[quantity]) if quantity == "mixing_macs" else "")
+        for quantity, word in words.items()
+    )
+
+
+def _growth_word(exponent: float | None) -> str:
+    """` (quadratic)` where it is 2 to two digits; empty between the whole powers."""
+    word = None if exponent is None else {0: "constant", 1: "linear", 2: "quadratic"}.get(round(exponent))
+    return f" ({word})" if word and exponent is not None and abs(exponent - round(exponent)) < _TWO_DIGITS else ""
+
+
+_TWO_DIGITS: Final = 0.015
 
 
 def _power_text(word: str, exponent: float | None) -> str:

@@ -254,7 +254,15 @@ def _generates(ledger: Ledger) -> bool:
 def reach_texts(ledger: Ledger) -> Iterator[TextLines]:
     """Up to which batch and N it fits."""
     if ledger.on is not None and (reaches := _reaches(ledger.on.memory, ledger.metadata.batch)):
-        yield line(f"without the draft it {reaches}" if ledger.speculation is not None else reaches)
+        fills = ledger.on.on.device.memory_share is None and ledger.on.memory.largest_batch
+        reaches = f"without the draft it {reaches}" if ledger.speculation is not None else reaches
+        yield TextLines([reaches + (_NOTHING_KEPT if fills else "")])
+
+
+# What memory that a run fills has no room for.
+_NOTHING_KEPT: Final = (
+    "; no memory is kept free there for CUDA's context and an engine's workspace (--memory-share 90%)"
+)
 
 
 def fit_advice(found: OnDevices) -> str:

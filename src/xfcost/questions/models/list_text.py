@@ -8,7 +8,7 @@ from typing import Any
 from xfcost.ledger import units
 from xfcost.ledger.json_objects import json_text
 from xfcost.questions.models.gallery import QUANTITIES
-from xfcost.report.document import Cell, DataTable, Document, Part, TableColumn, table_of
+from xfcost.report.document import Cell, DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
 
 
 def document(rows: list[dict[str, Any]]) -> Document:
@@ -33,6 +33,14 @@ def _parts(rows: list[dict[str, Any]]) -> Iterator[Part]:
             [Cell(family, "bold"), "  ".join(presets)] for family, presets in families.items()
         ]
         yield DataTable([TableColumn("family", fold=8), TableColumn("presets", fold=8)], listed, only="terminal")
+        yield Gap()
+        yield TextLines(
+            [
+                "full names and sizes: xfcost list --totals; of one family: xfcost list swin --totals",
+                "published models by name, such as Qwen, Llama, Gemma: xfcost list --models",
+            ],
+            only="terminal",
+        )
     yield table_of([{key: str(value) for key, value in row.items()} for row in rows], only="paper")
 
 

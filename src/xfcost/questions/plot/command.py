@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,6 +12,7 @@ from xfcost.api.axes import DEFAULT_RANGE, MARK
 from xfcost.api.options import BatchOptions, InputOptions, SettingsOption
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, From, Machine, WrittenOptions, plot_file
+from xfcost.ledger.errors import printable
 from xfcost.parts.prediction.options import PredictOption
 from xfcost.parts.timing.options import DeviceOption, TimingOptions
 from xfcost.report.messages import say
@@ -46,8 +48,6 @@ Mark = Annotated[
 Picture = Annotated[
     Path | None, shared.output_option("Write to this svg, png, pdf or csv file (default: SYSTEMS-METRIC.svg).")
 ]
-# What is plotted where no metric is given.
-_DEFAULT: Final = "Plotted mixing MACs; for the whole model: --metric macs or flops"
 
 
 @shared.options(
@@ -101,6 +101,18 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     found = plot(*specs, metric=metric, N=N, size=size, mark=mark, progress=say, **given)
     content = found.content(form)
-    default = [] if "metric" in written.options else [_DEFAULT]
+    default = [] if "metric" in written.options else [_of_whole_models(specs, N, size, output)]
     shared.deliver_lines([*found.summary, *default])
     shared.deliver(content, target, force=force)
+
+
+def _of_whole_models(specs: list[str], tokens: str | None, size: str | None, output: Path | None) -> str:
+    """What was plotted where no metric was given, and the command for the FLOPs of all operations."""
+    words = ["xfcost", "plot", *specs, *(["--N", tokens] if tokens else []), *(["--size", size] if size else [])]
+    file = [] if output is None else ["-o", str(output.with_stem(f"{output.stem}-flops"))]
+    command = shlex.join([*words, "--metric", "flops", *file])
+    return f"Plotted mixing MACs; FLOPs of whole models: {printable(command, _LONGEST)}"
+
+
+# Letters of a command that are printed.
+_LONGEST: Final = 200
