@@ -89,3 +89,5 @@ def test_several_systems_have_a_line_for_each_of_several_values():
         [n, system] for n in ("784", "3,136") for system in ("ViT-S/8", "Swin-T")
     ]
     assert "ViT-S/8 sees 224×224, Swin-T 112×112" in text
+    # (157.534126080 / 22.405742592) is 4^1.407; attention is N + 1 tokens wide: (3137 / 785)² is 4^1.9991
+    assert "ViT-S/8: MACs ~ N^1.41, FLOPs ~ N^1.41, attention at once ~ N^2.00 (N = 784 to 3,136)" in text

@@ -187,6 +187,28 @@ def test_against_a_saved_report(here):
     assert xfcost.check("swin-s", max_macs="50G", against="a.json").within
 
 
+def test_a_saved_report_gives_the_target_and_the_inputs_of_a_module(here):
+    net = "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(8, WIDTH)\n"
+    (here / "net.py").write_text(net.replace("WIDTH", "4"), encoding="utf-8")
+    saved = xf("analyze", "net.py:Net", "--input", "5x7x8", "-o", "a.json", cwd=here)
+    assert saved.returncode == 0
+    options = ("--baseline", "a.json", "--tolerance", "5%")
+    same = xf("check", "net.py:Net", *options, cwd=here)
+    assert same.returncode == 0
+    assert "5×7×8" in same.stdout
+    (here / "net.py").write_text(net.replace("WIDTH", "6"), encoding="utf-8")
+    wider = xf("check", "net.py:Net", *options, "--format", "json", cwd=here)
+    assert wider.returncode == 1
+    # 5·7 tokens of 8 numbers, 6 outputs instead of 4
+    [macs] = [one for one in json.loads(wider.stdout)["targets"][0]["budgets"] if one["quantity"] == "macs"]
+    assert (macs["ours"], macs["before"]) == (5 * 7 * 8 * 6, 5 * 7 * 8 * 4)
+    assert "give its target, as in `xfcost check model.py:Net" in xf("check", *options, cwd=here).stderr
+    xf("analyze", "vit", "--no-trace", "-o", "b.json", cwd=here)
+    assert xf("check", "--against", "b.json", "--max-increase", "0%", cwd=here).stdout.startswith(
+        "within all 3 budgets"
+    )
+
+
 def test_an_increase_is_held_against_the_figures_of_a_revision(tmp_path, monkeypatch):
     """16 tokens of width 8, 2 blocks; biases everywhere.
 

@@ -198,6 +198,10 @@ class TestRefusals:
             ("check vit --max-exponent 1", r"No such option: --max-exponent$"),
             ("analyze vit --size 224:1024", "`xfcost plot SPEC --size 224:1024 --metric macs`"),
             ("analyze vit --foo", r"No such option: --foo$"),
+            (
+                "analyze swin --set window=14",
+                r"size or heads, as in --set stages\.\*\.pattern\.\*\.0\.size=14",
+            ),
             ("analyze vit --kv-dtype 1", "--cache-dtype 1: expected fp8, int8 or none"),
             ("plot vit --dtype fp8", "--dtype fp8: .*; for weights in it: --weights-dtype fp8"),
             ("analyze vit --batc 1", "No such option: --batc.*--batch"),

@@ -1,13 +1,14 @@
 """Differences of specs, of saved reports and of measurements."""
 
 import json
+import re
 
 import msgspec
 import pytest
 import torch
 
 import xfcost
-from helpers import totals
+from helpers import stdout_of, totals
 from measured import THERE, changed, row, runs_file, timed
 from repositories import spec, write
 from xfcost.comparing.differences import COUNTED, aligned_operations, parts
@@ -184,6 +185,13 @@ def test_an_image_of_another_size_and_another_n_are_said(here):
 
 
 # Formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_line_of_several_blocks_counts_all_of_them():
+    # Swin-T's stage 3 has three blocks of W-MSA and three of SW-MSA, with the same MLP
+    lines = stdout_of("diff", "vit", "swin").splitlines()
+    [line] = [one for one in lines if "stage 3" in one and "up-projection" in one]
+    assert re.search(r"W-MSA, SW-MSA\s+MLP up-projection\s+6\s+\+693.6 M", line)
 
 
 def test_json_and_csv_add_up():

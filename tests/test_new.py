@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from helpers import error_of, xf
+from helpers import error_of, stdout_of, xf
 from xfcost.counting.forward import count
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
@@ -39,6 +39,12 @@ def test_the_command_writes_it_once_and_the_next_commands_take_it(tmp_path):
     assert (checked.returncode, checked.stdout.partition(";")[0]) == (0, "valid")
     assert "expected a name that ends in .yaml" in error_of("new", "mine.json", cwd=tmp_path)
     assert "expected a preset" in error_of("new", "a.yaml", "--like", "qwen3-32b", cwd=tmp_path)
+
+
+def test_without_a_file_it_is_printed(tmp_path):
+    printed = stdout_of("new", "--like", "gpt2")
+    xf("new", "mine.yaml", "--like", "gpt2", cwd=tmp_path)
+    assert printed == (tmp_path / "mine.yaml").read_text(encoding="utf-8")
 
 
 def test_an_error_of_a_spec_ends_with_how_to_get_one(tmp_path):
