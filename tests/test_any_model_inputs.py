@@ -758,12 +758,16 @@ def test_an_input_is_not_supposed_where_the_first_layer_does_not_say_it():
 
 
 def test_a_module_that_does_not_run_on_a_supposed_input_says_which_it_was():
+    # 30 pixels are no usual size; 28 are, and leave 28 - 5 + 1 = 24
+    unusual = Wrapped(nn.Conv2d(3, 4, 5), nn.Flatten(), nn.Linear(4 * 26 * 26, 2))
     module = Wrapped(nn.Conv2d(3, 4, 5), nn.Flatten(), nn.Linear(4 * 24 * 24, 2))
+    found = xfcost.analyze(module)
+    assert found.macs == 4 * 24 * 24 * (3 * 25 + 2)
+    assert "it does not run on 224×224, and is counted on 28×28" in found.metadata.notes
     with pytest.raises(UsageError, match=r"no input was given, and 1x3x224x224 was tried.*as in --input 1x3x28x28"):
-        xfcost.analyze(module)
-    assert xfcost.analyze(module, (1, 3, 28, 28)).macs == 4 * 24 * 24 * (3 * 25 + 2)
+        xfcost.analyze(unusual)
     with pytest.raises(UsageError, match=r"does not run on these inputs: (?!.*no input was given)"):
-        xfcost.analyze(module, (1, 3, 20, 20))
+        xfcost.analyze(unusual, (1, 3, 20, 20))
 
 
 def test_a_summary_prints_the_tree_of_modules_on_a_supposed_input(capsys):

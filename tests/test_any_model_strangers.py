@@ -110,6 +110,19 @@ def test_a_python_file_wants_a_name_in_it(text):
         module_target(text)
 
 
+def test_the_only_model_of_a_python_file_needs_no_name(tmp_path):
+    net = (
+        "from torch import nn\n\nclass Block(nn.Module):\n    pass\n\nclass Net(nn.Module):\n"
+        "    def __init__(self):\n        self.block = Block()\n"
+    )
+    file = tmp_path / "net.py"
+    file.write_text(net)
+    assert module_target(str(file)).name == "Net"
+    file.write_text(net + "\nclass Other(nn.Module):\n    pass\n")
+    with pytest.raises(UsageError, match=r"as in net\.py:Net or net\.py:Other \("):
+        module_target(str(file))
+
+
 def test_each_of_many_positional_inputs_has_its_place_as_name():
     class Sums(nn.Module):
         def forward(self, first: torch.Tensor, *more: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:

@@ -5,6 +5,7 @@ And the texts that belong to one module of several: shapes of inputs (`2:1xNx768
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -80,16 +81,15 @@ def module_target(text: str) -> ModuleTarget | None:
     Raises:
         UsageError: a Python file without a name in it; or weights as a pickle.
     """
-    if found := _IN_FILE.match(text):
-        return ModuleTarget("file", found["place"], found["name"], text)
-    if found := _IN_PACKAGE.match(text):
-        return ModuleTarget("package", found["place"], found["name"], text)
+    kinds: tuple[tuple[Literal["file", "package"], re.Pattern[str]], ...] = (
+        ("file", _IN_FILE),
+        ("package", _IN_PACKAGE),
+    )
+    for kind, pattern in kinds:
+        if found := pattern.match(text):
+            return ModuleTarget(kind, found["place"], found["name"], text)
     if found := _PYTHON_FILE.match(text):
-        file = os.path.basename(found["place"])
-        raise UsageError(
-            f"{printable(text, 200)}: expected a name in the file, as in {printable(file, 80)}:Net "
-            "(a module, or a class or function that makes one)"
-        )
+        return _only_module(found["place"], text)
     if (name := listed_name(text)) is not None:
         return ModuleTarget("config", str(config_of(name)), "", name)
     if os.path.splitext(text)[1].lower() in _PICKLES:
@@ -98,14 +98,56 @@ def module_target(text: str) -> ModuleTarget | None:
             "model's config.json, or save its weights beside that as safetensors: "
             "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'model.safetensors')"
         )
-    if (kind := _GRAPHS.get(os.path.splitext(text)[1])) is not None:
-        return ModuleTarget(kind, text, "", text)
+    if (graph := _GRAPHS.get(os.path.splitext(text)[1])) is not None:
+        return ModuleTarget(graph, text, "", text)
     # a folder of a checkpoint that has a preset's name is named by its path, ./vit
     bare = os.path.basename(text) == text and not is_preset(text)
     place = f"./{text}" if bare and is_checkpoint(f"./{text}") else text
     if place.endswith((".safetensors", ".gguf")) or is_checkpoint(place):
         return ModuleTarget("config", place, "", text, place)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
+
+
+_NAMED: Final[dict[Literal["file", "package"], re.Pattern[str]]] = {"file": _IN_FILE, "package": _IN_PACKAGE}
+_MOST_NAMED: Final = 4
+
+
+def _only_module(place: str, text: str) -> ModuleTarget:
+    """The module of a Python file that has one.
+
+    Raises:
+        UsageError: it has none, or several.
+    """
+    names = _modules_in(place)
+    if len(names) == 1:
+        return ModuleTarget("file", place, names[0], f"{text}:{names[0]}")
+    shown = " or ".join(f"{printable(os.path.basename(place), 80)}:{name}" for name in names[:_MOST_NAMED] or ["Net"])
+    raise UsageError(
+        f"{printable(text, 200)}: expected a name in the file, as in {shown} "
+        "(a module, or a class or function that makes one)"
+    )
+
+
+def _modules_in(place: str) -> list[str]:
+    """The classes of modules in a Python file that no other class in it makes, found without running it."""
+    try:
+        with open(place, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    classes = [one for one in tree.body if isinstance(one, ast.ClassDef)]
+    modules: dict[str, ast.ClassDef] = {}
+    for one in classes:
+        bases = {ast.unparse(base).rpartition(".")[2] for base in one.bases}
+        if any(base.endswith("Module") or base in modules for base in bases):
+            modules[one.name] = one
+    inside = {
+        name.id
+        for owner in modules.values()
+        for name in ast.walk(owner)
+        if isinstance(name, ast.Name) and name.id in modules and name.id != owner.name
+    }
+    return [name for name in modules if name not in inside]
 
 
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt")

@@ -329,8 +329,11 @@ def _words(metric: str) -> str:
 
 
 def _outside(one: CountedSweep) -> str:
-    """`, beyond this plot`, where the slope is that of sizes that are not drawn."""
-    return "" if set(one.slope_points) <= set(one.xs) else ", beyond this plot"
+    """`, beyond this plot` or `, between those drawn`, where the slope is that of sizes that are not drawn."""
+    if set(one.slope_points) <= set(one.xs):
+        return ""
+    inside = min(one.xs) <= min(one.slope_points) and max(one.slope_points) <= max(one.xs)
+    return ", between those drawn" if inside else ", beyond this plot"
 
 
 def _module_text(one: CountedSweep) -> str:

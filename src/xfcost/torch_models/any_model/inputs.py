@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from xfcost.torch_models.any_model.token_ids import looked_up
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
 from xfcost.torch_models.shared.private_torch import leaves_with_paths, pytree
+
+if TYPE_CHECKING:
+    from xfcost.ledger.ledger import Ledger
 
 
 class Given(NamedTuple):
@@ -273,10 +276,36 @@ class SupposedInput(NamedTuple):
         return inputs_from((self.text,), lengths.letters | {"B": samples or 1}, device)
 
 
-def of_supposed(error: UsageError, supposed: OwnInputs | None) -> UsageError:
-    """`error` of a run; on inputs that nobody gave it says which they were."""
-    if not isinstance(supposed, SupposedInput):
-        return error
+# Sides of images on which small networks are trained, and larger ones.
+_OTHER_SIDES: Final = (28, 32, 64, 96, 112, 128, 160, 192, 256, 299, 384, 512)
+
+
+def at_usual_size(
+    count: Callable[[Lengths], Ledger], supposed_of: Callable[[], OwnInputs | None], lengths: Lengths
+) -> Ledger:  # fmt: skip
+    """What `count` gives at these lengths; of images that nobody gave, at the first usual size at which it runs.
+
+    `supposed_of` gives the supposed input after a count.
+
+    Raises:
+        UsageError: it runs at none; the message is that of the first, with the input that was tried.
+    """
+    try:
+        return count(lengths)
+    except UsageError as error:
+        supposed = supposed_of()
+        if not isinstance(supposed, SupposedInput):
+            raise
+        if isinstance(error, OwnError) and "H" in supposed.letters and lengths.size is None:
+            for side in _OTHER_SIDES:
+                with suppress(UsageError):
+                    ledger = count(lengths._replace(size=(side, side)))
+                    return ledger.with_note(f"it does not run on 224×224, and is counted on {side}×{side}")
+        raise _of_supposed(error, supposed) from error
+
+
+def _of_supposed(error: UsageError, supposed: SupposedInput) -> UsageError:
+    """`error` of a run on an input that nobody gave, which it says."""
     usual = {"N": _SUPPOSED.tokens, "H": 224, "W": 224, "B": 1}
     tried = SIDES.split(SHAPE.match(supposed.text)["sides"])  # type: ignore[index]
     shape = "x".join(str(usual.get(side, side)) for side in tried)

@@ -51,12 +51,12 @@ from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
     OwnInputs,
+    at_usual_size,
     head_sharing_of,
     inputs_at,
     inputs_from,
     letters_in,
     letters_of,
-    of_supposed,
     positions_of,
     supposed_input,
     text_tokens,
@@ -146,14 +146,14 @@ class GivenModule:
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
+        return at_usual_size(lambda at: self._ledger(at, how), lambda: self._supposed, lengths)
+
+    def _ledger(self, lengths: Lengths, how: How) -> Ledger:
         on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - one line
         own = lengths if self._supposed is None else self._supposed.lengths(lengths)
         has_batch = self._supposed is not None and "B" in self._supposed.letters
         how = how._replace(tf32=self._tf32, samples=(self._samples or 1) if has_batch else None)
-        try:
-            ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
-        except UsageError as error:
-            raise of_supposed(error, self._supposed) from error
+        ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
         note = None if self._supposed is None else self._supposed.note
         return ledger if note is None else ledger.with_note(note)
 
@@ -257,6 +257,9 @@ class NamedModule:
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; a UsageError where it can't be built."""
+        return at_usual_size(lambda at: self._ledger(at, how), lambda: self._supposed, lengths)
+
+    def _ledger(self, lengths: Lengths, how: How) -> Ledger:
         forward = self.stored and self.stored(lengths.tokens, self.samples or 1)
         if forward and how.is_bare and how.mode == "forward":
             return forward
@@ -297,8 +300,7 @@ class NamedModule:
     def _explained(self, error: UsageError) -> UsageError:
         """`error`, which may come of a backbone that was left out of the config."""
         left_out = _read(self.target.place)[1] if self.target.kind == "config" else []
-        error = type(error)(f"{error}; {without_backbone(left_out)}") if has_backbone(left_out) else error
-        return of_supposed(error, self._supposed)
+        return type(error)(f"{error}; {without_backbone(left_out)}") if has_backbone(left_out) else error
 
     @contextlib.contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
