@@ -149,8 +149,6 @@ def pooled_heads(self: Any, x: Tensor) -> Tensor:
             (Module(pooled_heads, first=nn.Linear(8, 8), map=nn.Linear(8, 4 * n), groups=n), torch.randn(2, 120, 8))
             for n in (24, 36)
         ),
-        (Module(lambda self, x: self.head(self.whole(x).flatten(1)), whole=nn.Conv2d(3, 20, 16), head=nn.Linear(20, 9)),
-         IMAGE),
     ],
 )  # fmt: skip
 def test_a_head_that_never_comes_back_to_tokens_is_per_token(module: nn.Module, x: Tensor) -> None:

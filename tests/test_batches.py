@@ -43,7 +43,7 @@ def test_json_has_the_ledgers_and_a_forward_its_counts():
 
 def test_what_is_no_list_of_batches_is_refused():
     assert "--batch 1,x: expected up to 100 whole numbers" in error_of("analyze", "vit", "--batch", "1,x")
-    assert "without --by, --sort and --top" in error_of("analyze", "vit", "--batch", "1,2", "--by", "stage")
+    assert "without --by, --sort, --top and --filter" in error_of("analyze", "vit", "--batch", "1,2", "--by", "stage")
 
 
 def test_a_line_is_the_run_of_its_size():

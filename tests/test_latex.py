@@ -96,12 +96,14 @@ def table_rows(text, form):
 @pytest.mark.parametrize("form", ["latex", "markdown"])
 def test_systems_of_a_comparison_are_the_rows_of_one_table(form, tmp_path):
     heads, *rows = table_rows(stdout_of("compare", "vit", "swin", "mixer-s16", "--format", form), form)
-    assert heads == ["Model", "Image", "N", "Params (M)", "MACs (G)", "Attention memory (MiB)"]
+    # all three see the same image, which a comment names
+    assert heads == ["Model", "N", "Params (M)", "MACs (G)", "FLOPs (G)", "Attention memory (MiB)"]
     found = xfcost.compare("vit", "swin", "mixer-s16").figures
     assert [row[0] for row in rows] == list(found)
-    for (_, _, tokens, *cells), figures in zip(rows, found.values(), strict=True):
+    for (_, tokens, *cells), figures in zip(rows, found.values(), strict=True):
         assert int(tokens.replace(",", "")) == figures["tokens"]
-        for cell, name, unit in zip(cells, ("params", "macs", "attention_bytes"), (1e6, 1e9, 2**20), strict=True):
+        named = {"params": 1e6, "macs": 1e9, "flops": 1e9, "attention_bytes": 2**20}
+        for cell, (name, unit) in zip(cells, named.items(), strict=True):
             assert float(cell) == pytest.approx(figures[name] / unit, rel=5e-4)
     target = tmp_path / {"latex": "t.tex", "markdown": "t.md"}[form]
     stdout_of("compare", "vit", "swin", "-o", target)

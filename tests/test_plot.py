@@ -149,7 +149,7 @@ def test_a_metric_is_named_by_a_word_that_only_its_name_has():
 
 
 def test_a_plot_of_no_given_metric_says_how_to_get_that_of_the_whole_model(tmp_path):
-    told = "--metric macs or flops"
+    told = "FLOPs of whole models: xfcost plot vit-s8 --N 49:196 --metric flops"
     assert told in stdout_of("plot", "vit-s8", "--N", "49:196", "-o", tmp_path / "a.csv")
     assert told not in stdout_of("plot", "vit-s8", "--N", "49:196", "--metric", "mixing", "-o", tmp_path / "b.csv")
 

@@ -73,7 +73,7 @@ def test_a_comma_separates_two_numbers_and_groups_thousands_where_no_one_writes_
     assert token_numbers("--N", "1k,2k") == (1000, 2000)
     assert whole_numbers("1,,2") == ()
     with pytest.raises(UsageError, match="thousands: 1_000"):
-        xf_in_process("analyze", "gpt2", "--N", "131,172", "--no-trace")
+        xf_in_process("diff", "gpt2", "gpt1", "--N", "131,172")
 
 
 def xf_in_process(*words: str) -> None:

@@ -205,7 +205,7 @@ def test_blocks_are_read_from_texts_and_objects(given):
     [
         ({"memory_share": "90%"}, r"--memory-share 90%: needs devices"),
         ({"mode": "decode", "cache_blocks": 16}, r"--cache-blocks 16: needs devices"),
-        ({"on": "h100-sxm", "cache_blocks": 16}, r"--cache-blocks 16: --mode forward has no cache"),
+        ({"on": "h100-sxm", "mode": "forward", "cache_blocks": 16}, r"--cache-blocks 16: --mode forward has no cache"),
         ({"on": "h100-sxm", "mode": "train", "cache_blocks": 16}, r"--cache-blocks 16: --mode train has no cache"),
         ({"on": "h100-sxm", "memory_share": "110%"}, r"--memory-share 110%: expected a share of each device's memory"),
     ],

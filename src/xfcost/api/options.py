@@ -549,7 +549,7 @@ def _take_inputs(options: dict[str, Any], *, named: bool) -> None:
     value = options.get("inputs")
     if value is None or _are_texts(value):
         return
-    if named and isinstance(value, Sequence) and all(isinstance(one, int) for one in value):
+    if named and isinstance(value, list | tuple) and len(value) > 1 and all(isinstance(one, int) for one in value):
         options["inputs"] = "x".join(map(str, value))
     elif not named:
         options["example_inputs"] = options.pop("inputs")

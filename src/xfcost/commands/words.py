@@ -166,7 +166,7 @@ def _own(name: str, options: Collection[str]) -> str:
     if name in options:
         return name
     name = _LETTERS.get(name, name.replace("_", "-") if name.startswith("--") else name)
-    aliased = f"--{ALIASES.get(name[2:], '')}"
+    aliased = f"--{ALIASES.get(name.removeprefix('--'), '')}" if name.startswith("--") else ""
     return aliased if aliased in options and name not in options else name
 
 

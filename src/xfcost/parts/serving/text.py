@@ -118,6 +118,8 @@ def cache_name(*caches: CacheBytes | None) -> str:
 def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
     """Its bytes, and how they grow with N."""
     growth = "it does not grow with N" if cache.bytes else "nothing is cached"
+    if cache.bytes > cache.recurrent_bytes + cache.cross_attention_bytes:  # what could grow
+        growth = f"the windows of attention are full, and {growth}"
     if cache.bytes_per_token:
         growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
         constant = cache.state_bytes - cache.cross_attention_bytes

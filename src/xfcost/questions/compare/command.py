@@ -35,7 +35,7 @@ def run(
     machine: Machine = None,
     **given: Any,
 ) -> None:
-    """Compare systems, at their own sizes or all at one --N or --size.
+    """Compare systems, at their own sizes or at one N.
 
     The report has costs by mixing kind, ratios to the first system, growth exponents, and the N at which one system
     becomes cheaper than another. Formulas count; `--trace` compares their counts with those of two counters on the real

@@ -462,8 +462,8 @@ def _placed(call: Call, owners: Tensor, kernel: TapKernel, shape: torch.Size) ->
     batch = shape[0]
     lines = vectors(taps.reshape(batch, -1, taps.shape[-1]))
     apart = all(
-        step >= (side - 1) * wide + 1 or size == 1
-        for step, side, wide, size in zip(kernel.stride, kernel.sides, kernel.dilation, shape[2:], strict=True)
+        step >= (side - 1) * wide + 1
+        for step, side, wide in zip(kernel.stride, kernel.sides, kernel.dilation, strict=True)
     )
     if apart:
         made, finding = merged_lines(call, lines, 1, channels=True)

@@ -49,6 +49,7 @@ NAMES: Final[dict[str, LibraryName]] = {
     "logits_to_keep": _name("logits of a prompt are of every token", "Qwen3ForCausalLM"),
     "encoder_outputs": _name(_ENCODED, "T5ForConditionalGeneration"),
     "mm_token_type_ids": _name(_IMAGE, "Qwen2VLForConditionalGeneration", since="5.23.0"),
+    "attention_dropout": _name("no note says that a module with it is in training mode", "Qwen3ForCausalLM"),
     "pixel_values": _name(_INPUT, "ViTModel"),
     "input_features": _name(_INPUT, "WhisperForConditionalGeneration"),
     "input_values": _name(_INPUT, "Wav2Vec2Model"),
