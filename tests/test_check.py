@@ -196,12 +196,12 @@ def test_a_saved_report_gives_the_target_and_the_inputs_of_a_module(here):
     same = xf("check", "net.py:Net", *options, cwd=here)
     assert same.returncode == 0
     assert "5×7×8" in same.stdout
-    (here / "net.py").write_text(net.replace("WIDTH", "6"), encoding="utf-8")
+    (here / "net.py").write_text(net.replace("WIDTH", "16"), encoding="utf-8")
     wider = xf("check", "net.py:Net", *options, "--format", "json", cwd=here)
     assert wider.returncode == 1
-    # 5·7 tokens of 8 numbers, 6 outputs instead of 4
+    # 5·7 tokens of 8 numbers, 16 outputs instead of 4
     [macs] = [one for one in json.loads(wider.stdout)["targets"][0]["budgets"] if one["quantity"] == "macs"]
-    assert (macs["ours"], macs["before"]) == (5 * 7 * 8 * 6, 5 * 7 * 8 * 4)
+    assert (macs["ours"], macs["before"]) == (5 * 7 * 8 * 16, 5 * 7 * 8 * 4)
     assert "give its target, as in `xfcost check model.py:Net" in xf("check", *options, cwd=here).stderr
     xf("analyze", "vit", "--no-trace", "-o", "b.json", cwd=here)
     assert xf("check", "--against", "b.json", "--max-increase", "0%", cwd=here).stdout.startswith(
