@@ -73,6 +73,15 @@ def test_a_table_has_one_list():
     assert "a table has one of these" in error_of("analyze", "vit", "--N", "49,196,784", "--batch", "1,2")
 
 
+def test_a_module_has_a_line_for_each_size_of_its_images(tmp_path):
+    net = "from torch import nn\n\ndef net():\n    return nn.Conv2d(3, 8, 3, padding=1)\n"
+    (tmp_path / "net.py").write_text(net, encoding="utf-8")
+    words = ("analyze", "net.py:net", "--input", "1x3xHxW", "--size", "32,48,64")
+    rows = csv_of(*words, cwd=tmp_path)
+    assert [int(row["macs"]) for row in rows] == [side * side * 3 * 8 * 9 for side in (32, 48, 64)]
+    assert "~ N^" not in stdout_of(*words, cwd=tmp_path)
+
+
 def test_several_systems_have_a_line_for_each_of_several_values():
     rows = csv_of("compare", "vit", "swin", "--size", "224,384,512", "--format", "csv")
     assert [(row["system"], row["size"], row["N"]) for row in rows[:2]] == [

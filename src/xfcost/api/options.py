@@ -529,8 +529,8 @@ MODE_OF: Final = {
 }
 
 
-def _rename(options: dict[str, Any], name: str, known: Collection[str], function: str, *, named: bool) -> None:
-    """The argument that `seq_len` or `weights_dtype` is, instead of it; `named`: the model has a name.
+def _rename(options: dict[str, Any], name: str, known: Collection[str], function: str) -> None:
+    """The argument that `seq_len` or `weights_dtype` is, instead of it.
 
     Raises:
         TypeError: it is none, or that argument is given too.
@@ -541,11 +541,10 @@ def _rename(options: dict[str, Any], name: str, known: Collection[str], function
     if own is None or own in options:
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
     options[own] = options.pop(name)
-    _take_inputs(options, named=named)
 
 
 def _take_inputs(options: dict[str, Any], *, named: bool) -> None:
-    """The argument `inputs` that is no text: a shape, or the tensors of a module that is given."""
+    """The argument `inputs` that is no text: a shape, or the tensors of a module that is given, and has no name."""
     value = options.get("inputs")
     if value is None or _are_texts(value):
         return
@@ -637,10 +636,8 @@ def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def checked(*given: P.args, **options: P.kwargs) -> R:
             for unknown in [name for name in options if known is not None and name not in known]:
-                named = bool(given) and isinstance(given[0], str | PathLike)
-                _rename(options, unknown, known or (), function.__name__, named=named)
-            if "example_inputs" in types:
-                _take_inputs(options, named=bool(given) and isinstance(given[0], str | PathLike))
+                _rename(options, unknown, known or (), function.__name__)
+            _take_inputs(options, named=bool(given) and isinstance(given[0], str | PathLike))
             for name, value in options.items():
                 what, fits = _EXPECTED.get(name, ("", None))
                 if fits is not None and not fits(value):

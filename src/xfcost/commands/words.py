@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Final, NamedTuple
 
@@ -386,10 +386,9 @@ def meant(words: Sequence[str], options: Callable[[str], Collection[str]]) -> li
     before = next((place for place, word in enumerate(rest) if word.startswith("-")), len(rest))
     if name in _DRAFTED and before == 2:  # noqa: PLR2004 - the model and its draft
         rest, before = [rest[0], "--draft", *rest[1:]], 1
-    given = list(translated(rest, options(own)))
     if own == "analyze" and before > 1:
         own = "compare"
-    elif own in ("compare", "plot") and before == 1 and (own == "compare" or _lists(given)):
+    elif before == 1 and (own == "compare" or (own == "plot" and _lists(translated(rest, options(own))))):
         own = "analyze"
     given = list(translated(rest, options(own)))
     flags = {"--output" if word == "-o" else word.partition("=")[0] for word in given}
@@ -397,7 +396,7 @@ def meant(words: Sequence[str], options: Callable[[str], Collection[str]]) -> li
     return [own, *given, *added]
 
 
-def _lists(given: Sequence[str]) -> bool:
+def _lists(given: Iterable[str]) -> bool:
     """Has an option several values, and is none of them a range? Two numbers of --size are a height and a width."""
     values = {word: after for word, after in pairwise(given) if word in ("--N", "--size", "--batch")}
     several = any(value.count(",") > (option == "--size") for option, value in values.items())

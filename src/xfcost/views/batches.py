@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import log
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 
 from xfcost.comparing.quantities import QUANTITIES, Counted, figure_text
+from xfcost.comparing.sweep import slope
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.json_objects import json_text, ledger_object
@@ -19,6 +19,7 @@ from xfcost.parts.serving.text import AT_MOST, included_texts, reach_texts
 from xfcost.report.accounts import run_texts
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
 from xfcost.report.input_description import default_notes, input_warnings
+from xfcost.views.compare import power_text
 
 _MOST_RUNS: Final = 100
 _LEAST_SIZES: Final = 3
@@ -209,13 +210,12 @@ def _growth(ledgers: Sequence[Ledger]) -> str:
     """How the figures of one system grow between the largest of its sizes and the one before it."""
     low, high = sorted(ledgers, key=lambda one: one.metadata.grid_tokens)[-2:]
     ends = [one.metadata.grid_tokens for one in (low, high)]
+    if not ends[0]:  # a module's images have no grid
+        return ""
     figures = {"MACs": "macs", "FLOPs": "flops", "attention at once": "attention_peak_bytes"}
-    found = {words: [one.totals()[name] or 0 for one in (low, high)] for words, name in figures.items()}
-    grown = [
-        f"{words} ~ N^{log(two / one) / log(ends[1] / ends[0]):.2f}"
-        for words, (one, two) in found.items()
-        if one and ends[0] < ends[1]
-    ]
+    totals = [one.totals() for one in (low, high)]
+    found = {words: slope(ends, [one[name] for one in totals]) for words, name in figures.items()}
+    grown = [power_text(words, exponent) for words, exponent in found.items() if exponent is not None]
     between = f"(N = {ends[0]:,} to {ends[1]:,})"
     return f"{high.metadata.name}: {', '.join(grown)} {between}" if grown else ""
 

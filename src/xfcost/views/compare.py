@@ -263,7 +263,7 @@ def growth_text(growth: Mapping[str, float | None], words: Mapping[str, str]) ->
     if growth["factor"] is None:
         return "not known, counted at one size"
     return ", ".join(
-        _power_text(word, growth[quantity]) + (_growth_word(growth[quantity]) if quantity == "mixing_macs" else "")
+        power_text(word, growth[quantity]) + (_growth_word(growth[quantity]) if quantity == "mixing_macs" else "")
         for quantity, word in words.items()
     )
 
@@ -277,7 +277,7 @@ def _growth_word(exponent: float | None) -> str:
 _TWO_DIGITS: Final = 0.015
 
 
-def _power_text(word: str, exponent: float | None) -> str:
+def power_text(word: str, exponent: float | None) -> str:
     """`MACs ~ N^1.41`."""
     return f"{word} {units.DASH}" if exponent is None else f"{word} ~ N^{exponent_text(exponent)}"
 

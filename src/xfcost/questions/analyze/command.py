@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, get_args
 
 from xfcost.api.options import AnalyzeOptions
 from xfcost.commands import options as shared
+from xfcost.commands.table_of_sizes import deliver_table
 from xfcost.ledger.errors import StreamsError, UsageError
 from xfcost.ledger.json_objects import AnyView, Sort
 from xfcost.ledger.option_readers import one_of
@@ -120,16 +121,9 @@ def _over(
     Raises:
         UsageError: rows are `listed`, or something else is of one run.
     """
-    from xfcost.api.analysis import analyze
-    from xfcost.views.batches import document, read_runs
-
     words = f"--{option} {given[option]}"
     if listed:
         raise UsageError(f"{words}: rows are listed for one run, without --by, --sort, --top and --filter")
     if given["step_time"] is not None:
         raise UsageError(f"{words}: --step-time is of one run; leave one of them out")
-    given = {**given, "trace": bool(given["trace"])}
-    values = read_runs(f"--{option}", given[option])
-    ledgers = [analyze(spec, progress=say, **{**given, option: value}) for value in values]
-    target.document(document(ledgers, values, option, verbose=verbose))
-    shared.verdict(ledgers)
+    deliver_table(option, [spec], target, given, verbose=verbose)

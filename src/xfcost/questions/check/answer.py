@@ -442,24 +442,33 @@ def _saved_target(against: str | None) -> list[str]:
     Raises:
         UsageError: it is no report; or of a module.
     """
-    if against is None or not os.path.isfile(against):
+    if (report := _saved_report(against)) is None:
         return []
-    report = read_report(Path(against).read_text(encoding="utf-8"), printable(against, 200))
     if report.module.inputs:
         raise UsageError(
-            f"--against {printable(against, 200)}: is of a torch module; give its target, as in `xfcost check "
-            f"model.py:{report.name} --against {printable(against, 200)}`"
+            f"--against {printable(str(against), 200)}: is of a torch module; give its target, as in `xfcost check "
+            f"model.py:{report.name} --against {printable(str(against), 200)}`"
         )
     return [report.spec] if report.spec else []
+
+
+def _saved_report(against: Any) -> Report | None:
+    """The report in the file that is compared with; None of a git revision, a ledger or nothing.
+
+    Raises:
+        UsageError: it is no report.
+    """
+    if not isinstance(against, str | os.PathLike) or not os.path.isfile(against):
+        return None
+    return read_report(Path(against).read_text(encoding="utf-8"), printable(os.fspath(against), 200))
 
 
 def _with_saved_inputs(target: Any, asked: Asked) -> Asked:
     """The inputs of the report that a module without inputs is compared with."""
     named = isinstance(target, str) and (module := module_target(target)) is not None and module.kind != "config"
-    file = os.fspath(asked.against) if isinstance(asked.against, str | os.PathLike) else ""
-    if not named or asked.options.get("inputs") or not os.path.isfile(file):
+    report = _saved_report(asked.against) if named and not asked.options.get("inputs") else None
+    if report is None:
         return asked
-    report = read_report(Path(file).read_text(encoding="utf-8"), printable(file, 200))
     shapes = [_SAVED_INPUT.fullmatch(text) for text in report.module.inputs]
     found = [f"{shape[1].replace('×', 'x')}:{shape[2]}" for shape in shapes if shape is not None]
     return asked._replace(options={**asked.options, "inputs": found}) if len(found) == len(shapes) > 0 else asked

@@ -133,10 +133,8 @@ def on_devices(ledger: Ledger, report: Report) -> tuple[Budget, BudgetFigure] | 
     if ledger.on is not None:
         memory = ledger.on.memory
         parts = {"weights": memory.weights, "KV cache and state": memory.held_cache, "activations": memory.alive}
-        limit, figure = (
-            memory.available,
-            BudgetFigure(memory.reserved, "memory", _some(parts), of_a_device=memory.of_each),
-        )
+        figure = BudgetFigure(memory.reserved, "memory", _some(parts), of_a_device=memory.of_each)
+        limit = memory.available
     elif plan is not None and plan.memory.complete:
         limit, figure = plan.device_bytes, _memory(report, "--on")
     else:

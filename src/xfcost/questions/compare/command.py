@@ -9,6 +9,7 @@ import typer
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import From, Machine, WrittenOptions, compare_file
+from xfcost.commands.table_of_sizes import deliver_table
 from xfcost.ledger.errors import StreamsError, UsageError
 from xfcost.report.messages import say
 
@@ -73,19 +74,9 @@ def _over(
     Raises:
         UsageError: systems are `ordered`, or `--lane` is given: both are of one run.
     """
-    from xfcost.api.analysis import analyze
     from xfcost.spec.load import expanded
     from xfcost.spec.models import models
-    from xfcost.views.batches import document, read_runs
 
     if given.pop("lane") is not None or ordered:
         raise UsageError(f"--{option} {given[option]}: --lane and --sort are of one run; leave one of them out")
-    given["trace"] = bool(given["trace"])
-    values = read_runs(f"--{option}", given[option])
-    ledgers = [
-        analyze(spec, progress=say, **{**given, option: value})
-        for spec in expanded(specs, models())
-        for value in values
-    ]
-    target.document(document(ledgers, values, option, several=True, verbose=verbose))
-    shared.verdict(ledgers)
+    deliver_table(option, expanded(specs, models()), target, given, several=True, verbose=verbose)

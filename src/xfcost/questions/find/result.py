@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,9 +14,6 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import number_of
 from xfcost.spec.run import Run
-
-if TYPE_CHECKING:
-    pass
 
 
 class Quantity(NamedTuple):
