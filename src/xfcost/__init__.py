@@ -73,6 +73,10 @@ _MEANT = {
         "xfcost.analyze(module, x), whose result has .macs, .flops, .params and .to_frame()",
     ),
     **dict.fromkeys(("sweep", "scaling", "scale"), "xfcost.plot('vit', 'swin', N='196:3136')"),
+    **dict.fromkeys(
+        ("serve", "decode", "fit"), "xfcost.analyze('llama3-8b', mode='decode', on='h100-sxm'), whose result has .on"
+    ),
+    **dict.fromkeys(("train", "training"), "xfcost.analyze('gpt2', mode='train'), whose result has .training"),
     "crossover": "xfcost.compare('vit', 'swin').crossovers",
     **dict.fromkeys(("list", "presets", "models", "list_models"), "`xfcost list`, or xfcost.find() of all of them"),
     **dict.fromkeys(("load", "model", "create_model"), "xfcost.build('vit'), its torch model and example inputs"),

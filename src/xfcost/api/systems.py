@@ -21,14 +21,14 @@ from xfcost.api.runs import make_run, read_lora, run_options
 from xfcost.comparing.sweep import PIXELS, SizeAxis
 from xfcost.counting.devices import read_several
 from xfcost.counting.system import AccountOptions, System
-from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.ledger.errors import NotFetchedError, SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT, TF32
 from xfcost.spec.grammar import Spec, TokenInput
 from xfcost.spec.hub import HubName, config_label, hub_name, hub_source
-from xfcost.spec.load import Loaded, check_presets, expanded, load, with_own_settings
+from xfcost.spec.load import Loaded, check_presets, expanded, load, same_model, with_own_settings, with_positions
 from xfcost.spec.models import counts_of, listed_name, models
 from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, is_gguf, module_target, texts_by_place, writes_text
@@ -178,9 +178,7 @@ def open_systems(
             before = [name for name in entries if isinstance(name, str)]
             entries += expanded([*before, spec_name(one)], models())[len(before) :]
     check_presets(one for one in entries if isinstance(one, str))
-    targets = {
-        place: target for place, one in enumerate(entries, 1) if (target := _target(one, options, progress, counted))
-    }
+    targets = _targets(entries, options, progress, counted=counted)
     named = {place: target for place, target in targets.items() if isinstance(target, ModuleTarget)}
     texts = _texts_of(entries, named, options)
     if all(isinstance(one, str | tuple) for one in entries):
@@ -202,11 +200,40 @@ def open_systems(
             systems.append(_module_system(with_inputs, patient=patient))
     if not any(isinstance(one, SpecSystem) for one in systems):
         refuse("a module", {"settings": settings})
+    _lengthen(systems, options)
     kinds = [writes_text(one.config, run.mode) if isinstance(one, ModuleTarget) else one.kind(run) for one in systems]
     for number, target in named.items():
         config = as_built(run, text=kinds[number - 1] is True, beside=kinds)
         systems[number - 1] = _named_system(target, texts[number], options, config, patient=patient)
     return cast("list[System]", systems)
+
+
+def _targets(
+    entries: list[Any], options: Mapping[str, Any], progress: Progress | None, *, counted: bool
+) -> dict[int, ModuleTarget | SpecSystem | PublishedSystem]:
+    """What is no spec, by its place; a model that is only on the Hub becomes the one that is here by its name."""
+    targets = {}
+    for place, one in enumerate(entries, 1):
+        try:
+            target = _target(one, options, progress, counted)
+        except NotFetchedError:
+            if (same := same_model(one)) is None:
+                raise
+            if progress is not None:
+                progress(f"{one} is not on this disk: counted as {same}, by its name; --fetch gets its own config")
+            entries[place - 1], target = same, _target(same, options, progress, counted)
+        if target is not None:
+            targets[place] = target
+    return targets
+
+
+def _lengthen(systems: Sequence[System | ModuleTarget], options: Mapping[str, Any]) -> None:
+    """Give specs the learned positions that a run reads, with the tokens that it generates."""
+    new = int(read_option("new_tokens", options.get("new_tokens")) or 0)
+    tokens = tuple(int(one) + new for one in read_option("N", options.get("N")) or ())
+    for one in systems if tokens else ():
+        if isinstance(one, SpecSystem):
+            one.loaded = with_positions(one.loaded, tokens)
 
 
 def open_one(

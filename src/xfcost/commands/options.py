@@ -67,9 +67,10 @@ def options(*declared: Any, **helps: str | tuple[str, Sequence[str]]) -> Callabl
 def _parameter(name: str, own: str | tuple[str, Sequence[str]] | None) -> inspect.Parameter:
     """The option as typer reads it."""
     if name in _OUTPUT:
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=_OUTPUT[name][0], annotation=_OUTPUT[name][1]
-        )
+        usual, annotation = _OUTPUT[name]
+        if isinstance(own, tuple):  # of --format
+            annotation = Annotated[str | None, choice_option("--format", own[1], own[0])]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=usual, annotation=annotation)
     option, kind = EVERY[name], TYPES[name].__origin__
     text, words = own if isinstance(own, tuple) else (own, option.words)
     completed = devices_from if name == "on" else words_from(words) if words else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,6 +27,12 @@ _FLAGS: Final = {
     **{f"--{stored}": ("--weights-dtype", stored) for stored in ("fp8", "int8", "int4", "nf4")},
     **dict.fromkeys(("--breakdown", "--layers", "--per-layer", "--by-layer"), ("--by", "block")),
     "--junit": ("--format", "junit"),
+    "--github": ("--format", "github"),
+    "--by-stage": ("--by", "stage"),
+    **dict.fromkeys(("--by-component", "--per-stage"), ("--by", "stage")),
+    **dict.fromkeys(("--by-kind", "--by-class", "--by-type", "--by-mixing"), ("--by", "mixing")),
+    **dict.fromkeys(("--by-module", "--per-module"), ("--by", "module")),
+    **dict.fromkeys(("--kv-cache", "--kvcache"), ("--mode", "decode")),
     "--all": ("--verbose",),
     "-v": ("--verbose",),
 }
@@ -38,10 +45,16 @@ _SHOWN: Final = frozenset(
         "classify",
     )
 )  # fmt: skip
+# What a figure has without a flag; and what `check` does without one.
+_DRAWN: Final = frozenset(
+    f"--{name}" for name in ("loglog", "log-log", "log", "logx", "logy", "log-scale", "slopes", "fit")
+)
+_CHECKED: Final = frozenset(("--strict", "--ci", "--fail", "--exit-code", "--validate"))
 # Letters of other tools.
 _LETTERS: Final = {"-n": "--N", "-N": "--N", "-c": "--N", "-b": "--batch", "-r": "--lora", "-k": "--draft-tokens"}
 # Options with a list, which other tools take as several words -> what joins them.
 _LISTS: Final = {"--N": ",", "--size": ",", "--batch": ",", "--input": "x", "--lora-on": ",", "--columns": ","}
+_NAMED_SHAPE: Final = re.compile(r"[a-z_]\w*[:=][\dx,A-Z]+")
 _NUMBER: Final = re.compile(r"\d[\d_]*(k|M|Ki|Mi)?")
 # A key of a spec and its value.
 _SETTING: Final = re.compile(r"[a-z_][\w.*]*=[^=]+")
@@ -49,7 +62,11 @@ _SETTING: Final = re.compile(r"[a-z_][\w.*]*=[^=]+")
 _FORMATS: Final = {"json", "csv", "markdown", "md", "latex", "tex", "table"}
 _CONVENTIONS: Final = {"dense", "kept", "6nd"}
 # Words for N where thousands are of 1,024.
-_CONTEXTS: Final = {"--context", "--context-length", "--context-len", "--ctx", "--ctx-size", "--n-ctx", "-c"}
+_CONTEXTS: Final = {
+    "--context", "--context-length", "--context-len", "--ctx", "--ctx-size", "--n-ctx", "-c", "--seq-len", "--seqlen",
+    "--seq-length", "--sequence-length", "--max-seq-len", "--max-model-len",
+}  # fmt: skip
+_DTYPES: Final = {"fp32", "float32", "tf32", "fp16", "float16", "half", "bf16", "bfloat16", "bf16-mixed", "16-mixed"}
 # The endings of files that are written.
 _FILES: Final = ("--csv", "--json", "--svg", "--png", "--pdf", "--html")
 # Values that other tools have for ours.
@@ -58,7 +75,17 @@ _VALUES: Final = {
     ("--by", "kind"): "mixing",
     ("--format", "md"): "markdown",
     ("--format", "tex"): "latex",
+    **{("--metric", word): "time" for word in ("latency", "seconds", "runtime", "speed", "ms")},
+    **{
+        ("--metric", word): "attention-memory"
+        for word in ("memory", "attention", "attention_memory", "attn-memory", "mem")
+    },
+    **{("--metric", word): "params" for word in ("parameters", "param")},
+    **{("--metric", word): "cache" for word in ("kv-cache", "kv_cache", "kv")},
 }
+_RANGE: Final = re.compile(r"(\w+)(?:\.\.+|-)(\w+)")
+# Of what needs devices and names none.
+_USUAL_DEVICE: Final = "h100-sxm"
 QUIET: Final = ("-q", "--quiet")
 
 
@@ -81,6 +108,10 @@ def translated(args: Sequence[str], options: Collection[str]) -> Iterator[str]:
     if "--mode" in options and not any(word.partition("=")[0] == "--mode" for word in given):
         named = [word.partition("=")[0] for word in given]
         given += next((["--mode", mode] for name, mode in MODE_OF.items() if flag_of(name) in named), [])
+        if {"--zero", "--devices", "--tensor-parallel", "--pipeline", "--global-batch"} & {
+            *named
+        } and "--on" not in named:
+            given += ["--on", _USUAL_DEVICE]
     yield from _of_specs(given) if "--input" in given and {"--size", "--N"} <= {*options} else given
     yield from words
 
@@ -123,6 +154,10 @@ def _translated(word: str, words: list[str], options: Collection[str], *, models
         words[:] = words if equals else words[1:]
     elif own == "--dtype" and "--weights-dtype" in options and after in WEIGHT_WORDS:
         yield "--weights-dtype" + equals + value
+    elif own == "--precision" and "--dtype" in options and after in _DTYPES:
+        yield "--dtype" + equals + value
+    elif name == "--lora" and own in options and not after.isdecimal():  # its rank has an option in other tools
+        yield from () if any(_own(one.partition("=")[0], options) == "--lora" for one in words) else ("--lora", "16")
     elif own in options:
         yield from _with_values(name, own, value if equals else None, words, models=models)
     elif name == "--junit" and after.endswith(".xml") and "--output" in options:
@@ -146,7 +181,11 @@ def _of_others(
         yield from ("--set", f"{key}={value or words.pop(0)}")
     elif own in ("--family", "--search") and "--totals" in options and after:
         yield value or words.pop(0)
-    elif not (own in _SHOWN and "--by" in options):
+    elif not (
+        (own in _SHOWN and {"--by", "--sort"} & {*options})
+        or (own in _DRAWN and "--metric" in options)
+        or (own in _CHECKED and "--max-macs" in options)
+    ):
         yield word
 
 
@@ -172,6 +211,10 @@ def _own(name: str, options: Collection[str]) -> str:
 
 def _with_values(name: str, own: str, value: str | None, words: list[str], *, models: bool) -> Iterator[str]:
     """An option of ours and its value; the words of a list are one value."""
+    if own == "--input" and value is None and len(named := [*takewhile(_NAMED_SHAPE.fullmatch, words)]) > 1:
+        del words[: len(named)]
+        yield from (word for one in named for word in ("--input", one.replace(":", "=", 1)))
+        return
     if own in _LISTS and value is None:
         fits = _is_word if own in ("--lora-on", "--columns") else _NUMBER.fullmatch
         several = [*takewhile(fits, words)] if models or fits is not _is_word else words[:1]
@@ -181,8 +224,10 @@ def _with_values(name: str, own: str, value: str | None, words: list[str], *, mo
         yield f"{own}={_thousands(name, value)}"
         return
     yield own
-    if words and own == "--N":
-        yield _thousands(name, words.pop(0))
+    if words and own in ("--N", "--size"):
+        word = words.pop(0)
+        ends = _RANGE.fullmatch(word) if own == "--N" else None
+        yield _thousands(name, f"{ends[1]}:{ends[2]}" if ends else word)
     elif words and (own, words[0]) in _VALUES:
         yield _VALUES[own, words.pop(0)]
     elif words and own in (*_LISTS, "--set", "--build"):
@@ -236,11 +281,22 @@ def _rate(value: str) -> tuple[str, str]:
     return ("--tokens-per-user", f"{1 / seconds:.4g}") if seconds else ("--target-latency", value)
 
 
+def _arguments(value: str) -> tuple[str, ...]:
+    """`{"dim": 256}` and `dim=256,depth=4` are arguments of a class."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    pairs = [f"{key}={json.dumps(one)}" for key, one in found.items()] if isinstance(found, dict) else value.split(",")
+    return tuple(word for pair in pairs for word in ("--build", pair))
+
+
 # Options whose value decides what they are.
-_REWRITTEN: Final[dict[str, Callable[[str], tuple[str, str]]]] = {
+_REWRITTEN: Final[dict[str, Callable[[str], tuple[str, ...]]]] = {
     "--gpu": _device,
     "--gpus": _devices,
     "--bits": lambda value: ("--weights-dtype", f"int{value}"),
+    **dict.fromkeys(("--kwargs", "--model-args", "--init-kwargs", "--model-kwargs"), _arguments),
     **dict.fromkeys(("--target-latency", "--tpot", "--itl"), _rate),
 }
 
@@ -332,6 +388,11 @@ COMMANDS: Final[dict[str, tuple[str, dict[str, str]]]] = {
     ),
     **dict.fromkeys(("estimate", "memory", "mem", "estimate-memory", "vram"), ("analyze", {"--on": "h100-sxm"})),
     **dict.fromkeys(("scale", "scaling", "sweep", "growth", "graph"), ("plot", {})),
+    **dict.fromkeys(("verify", "trace", "crosscheck", "cross-check"), ("analyze", {"--trace": ""})),
+    **dict.fromkeys(
+        ("max-context", "longest-context", "max-length", "max-seq-len", "context"),
+        ("analyze", {"--mode": "decode", "--on": "h100-sxm"}),
+    ),
     **dict.fromkeys(("validate", "lint", "budget", "ci", "gate", "assert"), ("check", {})),
     **dict.fromkeys(("crossover", "vs", "versus"), ("compare", {})),
     "mfu": ("analyze", {"--mode": "train", "--on": "h100-sxm"}),
@@ -350,7 +411,7 @@ _DRAFTED: Final = {name for name, (_, more) in COMMANDS.items() if "--draft" in 
 _ELSEWHERE: Final = {
     **dict.fromkeys(("--plot", "--figure"), ("plot", "--output")),
     "--html": ("report", "--output"),
-    "--save-baseline": ("analyze", "--output"),
+    **dict.fromkeys(("--save-baseline", "--update-baseline", "--write-baseline"), ("analyze", "--output")),
     **dict.fromkeys(
         ("--fail-above", "--fail-on-increase", "--threshold", "--tolerance", "--max-increase"),
         ("check", "--max-increase"),
@@ -380,7 +441,8 @@ def meant(words: Sequence[str], options: Callable[[str], Collection[str]]) -> li
         rest = rest[rest[:1] in (["save"], ["create"], ["update"], ["new"], ["write"]) :]
     elsewhere = _elsewhere(own, rest, options)
     if own == name and elsewhere is None:
-        return None
+        models = [*takewhile(_is_word, rest)]
+        return ["compare", *translated(rest, options("compare"))] if own == "analyze" and len(models) > 1 else None
     if elsewhere is not None:
         own, rest = elsewhere
     before = next((place for place, word in enumerate(rest) if word.startswith("-")), len(rest))

@@ -1,4 +1,4 @@
-"""The text of a config, wherever it stands: a config.json, or the metadata of a GGUF; and what it says of the model."""
+"""The text of a config, in a config.json, as YAML or in the metadata of a GGUF; and what it says of the model."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec import targets
 from xfcost.spec.checkpoints import fused_map, published_weights
 from xfcost.spec.hub import hub_source
-from xfcost.spec.reader import read_file
-from xfcost.spec.targets import CONFIG, ModuleTarget, is_gguf
+from xfcost.spec.reader import read, read_file
+from xfcost.spec.targets import CONFIG, ModuleTarget, is_gguf, is_yaml
 
 
 def config_text(place: str) -> str:
-    """The text of the config at `place`.
+    """The text of the config at `place`, as JSON.
 
     Raises:
-        SpecError: the file can't be read.
+        SpecError: the file can't be read, or is YAML with an error.
         UsageError: it is a bad GGUF, or one of an unknown architecture.
     """
+    if is_yaml(place):
+        name = printable(place, 200)
+        return json.dumps(read(read_file(Path(place), name, CONFIG), name)[0], indent=1)
     if not is_gguf(place):
         return read_file(Path(place), printable(place, 200), CONFIG)
     from xfcost.importing.gguf import gguf_config

@@ -19,8 +19,8 @@ from xfcost.formulas.component import ActKind, Rows
 from xfcost.ledger.errors import ComponentError, SpecError, divisors_text, nearest, printable
 from xfcost.spec.grammar import split_path
 from xfcost.spec.grammar_errors import expected, path_of
-from xfcost.spec.reader import path_text, read_file, shown_value, value_at
-from xfcost.spec.targets import CONFIG, is_gguf
+from xfcost.spec.reader import path_text, read, read_file, shown_value, value_at
+from xfcost.spec.targets import CONFIG, is_gguf, is_yaml
 
 _MAX_DIGITS: Final = 40
 _WHITESPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -55,6 +55,9 @@ def read_config(path: Path, name: str) -> ConfigFile:
         metadata = gguf_config(str(path))
         return ConfigFile(name, metadata, dict.fromkeys(metadata, 0))
     text = read_file(path, name, CONFIG)
+    if is_yaml(str(path)):
+        data, source = read(text, name)
+        return ConfigFile(name, data, {key: source.lines[key,][1] for key in data})
     _check_syntax(text, name)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}

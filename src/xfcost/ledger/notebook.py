@@ -78,6 +78,7 @@ class Reported:
         known = [one for one in dir(type(self)) if not one.startswith("_")]
         near = [] if name.startswith("_") else near_names(name, known)
         mend = f"; {did_you_mean(near)}" if near else ""
+        mend = f"; it is {_MEANT[name]}" if name in _MEANT else mend
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{mend}")
 
     def to_frame(self) -> pd.DataFrame:
@@ -120,6 +121,20 @@ _WORDS: Final = {
     **dict.fromkeys(("to_pandas", "to_dataframe", "to_df"), "to_frame"),
     **dict.fromkeys(("as_dict", "asdict"), "to_dict"),
     "json": "to_json",
+    "summary": "__str__",
+    **{f"{prefix}{one}": one for prefix in ("total_", "num_", "n_") for one in ("flops", "macs", "params")},
+    **dict.fromkeys(("parameters", "total_parameters", "num_parameters"), "params"),
+}
+# What a result has in another place -> what to write.
+_MEANT: Final = {
+    **{
+        one: ".total('flops', lambda row: row.mixing == 'global'), or 'local' or 'per-token'"
+        for one in ("per_token", "local_mixing", "global_mixing", "local", "mixing")
+    },
+    "fits": ".on.memory.fits, of a run with on=…",
+    **dict.fromkeys(("latency", "seconds", "time"), ".timing of a run with device='cpu', or .on.time of one with on=…"),
+    **dict.fromkeys(("kv_cache", "kv_cache_bytes"), ".cache of a run with mode='decode'"),
+    **dict.fromkeys(("attention_memory", "attention_bytes"), ".total('attention_bytes')"),
 }
 
 

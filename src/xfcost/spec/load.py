@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import os
 import re
@@ -32,8 +33,9 @@ from xfcost.spec.models import config_of, listed_name, models, squeezed, squeeze
 from xfcost.spec.other_names import OWN_KEYS
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.presets import preset_paths
-from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
+from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value, value_at
 from xfcost.spec.targets import module_target
+from xfcost.spec.usual_models import from_hyperparameters
 
 STDIN: Final = "-"
 """The name of a spec that is read from stdin."""
@@ -90,6 +92,8 @@ class Loaded(msgspec.Struct, frozen=True):
     """Of a config.json: the most tokens that it has positions for."""
     dtype: str | None = None
     """Of a config.json: the dtype that it says its weights have."""
+    remarks: tuple[str, ...] = ()
+    """Of a file of hyperparameters as what it was read; of more tokens than it has positions that rows were added."""
 
 
 def _published_weights(spec: Spec) -> WeightFormat | None:
@@ -136,15 +140,37 @@ def canonical(name: str) -> str:
     base, own = with_own_settings(name)
     if own:
         return ":".join([canonical(base), *own])
+    library = _LIBRARIES.match(name)
+    if library and canonical(name[library.end() :]) in files:
+        name = name[library.end() :]
     if is_path(name) or os.path.exists(name):
         return listed_name(name) or name
     lower = name.lower()
     if {lower, f"common-{lower}"} & files.keys():
         return lower
-    if (listed := listed_name(name)) is not None:
-        return listed
-    known = squeezed_names() | _squeezed_presets()
-    return next((known[one] for one in _spellings(lower) if one in known), _USUAL_OF_FAMILY.get(squeezed(lower), name))
+    return listed_name(name) or _in_another_spelling(name)
+
+
+def _in_another_spelling(name: str) -> str:
+    """The model that `name` spells otherwise, the usual one of a family, or the first whose name begins so."""
+    lower, known = name.lower(), squeezed_names() | _squeezed_presets()
+    first = next((preset for preset in preset_files() if preset.startswith(f"{lower}-")), name)
+    return next((known[one] for one in _spellings(lower) if one in known), _USUAL_OF_FAMILY.get(squeezed(lower), first))
+
+
+def same_model(text: str) -> str | None:
+    """The preset or published model that a model on the Hub is by its name: `org/Llama-2-7b-chat-hf` is llama2-7b."""
+    name = text.removeprefix("hf:").partition("@")[0].rpartition("/")[2].lower()
+    for one in (name, _TUNED.sub("", name), _TUNED.sub("", name).removeprefix("meta-")):
+        own = canonical(one)
+        if one and (own in preset_paths() or own in models()):
+            return own
+    return None
+
+
+# What the names of variants say behind that of the model, whose architecture they have.
+_TUNED: Final = re.compile(r"(-(instruct|chat|it|hf|base|v0\.1|sft|dpo|\d{4}))+$")
+_LIBRARIES: Final = re.compile(r"(timm|torchvision|keras|transformers)[:/]")
 
 
 def with_own_settings(name: str) -> tuple[str, list[str]]:
@@ -172,7 +198,8 @@ _USUAL_OF_FAMILY: Final = {
     "bert": "bert-base", "bloom": "bloom-7b1", "cait": "cait-s24", "conformer": "conformer-m",
     "convnext": "convnext-t", "cvt": "cvt-13", "deepseek": "deepseek-v3", "deit": "deit-s", "deit3": "deit3-s",
     "efficientnet": "efficientnet-b0", "gateddeltanet": "gated-deltanet-1.3b", "gmlp": "gmlp-s", "gpt": "gpt2",
-    "hyena": "hyena-153m", "igpt": "igpt-l", "llama": "llama3.1-8b", "llama2": "llama2-7b", "llama3": "llama3-8b",
+    "hyena": "hyena-153m", "igpt": "igpt-l", "lineartransformer": "common-linear",
+    "llama": "llama3.1-8b", "llama2": "llama2-7b", "llama3": "llama3-8b",
     "mamba": "mamba-130m", "mamba2": "mamba2-130m", "mistral": "mistral-7b", "mixer": "mixer-b16",
     "mixtral": "mixtral-8x7b", "mlpmixer": "mixer-b16", "mobilenet": "mobilenetv2-1.0",
     "mobilenetv2": "mobilenetv2-1.0", "mobilevit": "mobilevit-s", "mvit": "mvit-b-16x4", "mvitv2": "mvitv2-t",
@@ -261,7 +288,8 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
     """
     try:
         spec = converted(data, Spec)
-        return Loaded(spec, data, source, name, tuple(settings), weights=_published_weights(spec))
+        remarks = (source.read_as,) if source.read_as else ()
+        return Loaded(spec, data, source, name, tuple(settings), weights=_published_weights(spec), remarks=remarks)
     except msgspec.ValidationError:
         found = combined(_spec_errors(data, source, name))
     # whose keys are those of a spec knows them
@@ -272,6 +300,36 @@ def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[
         if "hidden_size" in data:
             found.mend = f"hidden_size is a key of a config.json, of which `xfcost import` makes a spec; {found.mend}"
     raise found
+
+
+def with_positions(loaded: Loaded, tokens: tuple[int, ...]) -> Loaded:
+    """The spec with a row of its learned positions for each of so many tokens; as it is where it has them."""
+    from xfcost.spec.placement import place  # placement imports this module
+    from xfcost.spec.run import Run
+
+    try:
+        place(loaded, Run(tokens=tokens))
+    except SpecError as error:
+        if not error.option:
+            return loaded
+        setting = error.option.removeprefix("--set ")
+        had = value_at(loaded.data, error.path)
+    except UsageError:  # a run says it better
+        return loaded
+    else:
+        return loaded
+    data, source = copy.deepcopy(loaded.data), Source(loaded.source.name, loaded.source.lines)
+    apply_settings(data, source, [setting])
+    remark = (
+        f"N = {max(tokens):,} is beyond the model's {had:,} learned positions: counted with a longer table, which no "
+        "trained model has"
+    )
+    remarks, settings = (*loaded.remarks, remark), (*loaded.settings, setting)
+    spec = converted(data, Spec)
+    most = max(tokens)
+    return msgspec.structs.replace(
+        loaded, spec=spec, data=data, source=source, settings=settings, remarks=remarks, positions=most
+    )
 
 
 # Words of a file -> the preset that it is like; the first that has one of its words.
@@ -355,7 +413,7 @@ def lineage(name: str) -> list[Written]:
     files: list[Written] = []
     paths: list[str] = []
     while True:
-        data, source = read(text, shown)
+        data, source = from_hyperparameters(*read(text, shown), canonical)
         if "model_type" in data:
             raise source.error(
                 ("model_type",),

@@ -256,7 +256,7 @@ class Placement:
             weight_format=weight_format,
             checkpoint=tensors_of(self.loaded.weights),
             positions=positions,
-            warnings=(*self._widely_set(), *warnings, *self._beyond(positions, last)),
+            warnings=(*self.loaded.remarks, *self._widely_set(), *warnings, *self._beyond(positions, last)),
             cache_format=cache_of(run, self.loaded.weights),
             memory_level=run.memory_level,
             lora=run.lora,
@@ -322,7 +322,7 @@ class Placement:
         placed = any(
             getattr(part.component, "position", None) == "rope"
             or getattr(part.component, "rope_dim", None) is not None
-            or tag_of(type(part.component)) == "position"
+            or (tag_of(type(part.component)) == "position" and getattr(part.component, "form", "") != "sinusoidal")
             for part in parts
         )
         if most is None and placed and isinstance(stated, dict) and is_language_model(self.spec):

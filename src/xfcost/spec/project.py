@@ -1,21 +1,29 @@
-"""The table `[tool.xfcost]` of a pyproject.toml."""
+"""The table `[tool.xfcost]` of a pyproject.toml, or a YAML file with the same keys."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from xfcost.ledger.errors import UsageError, printable, shown
 from xfcost.ledger.files import Expected
-from xfcost.spec.reader import read_file
+from xfcost.spec.reader import read, read_file
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.xfcost"
 _EXPECTED: Final = Expected(
     what="a TOML file", missing=f"expected a {FILE}", large="a pyproject.toml is a few pages", most_bytes=10_000_000
 )
+
+
+_YAML: Final = Expected(what="a YAML file of budgets", missing=_EXPECTED.missing, large="budgets are a few lines")
+# Lists of targets, a target, and its budgets, as people call them.
+_CHECKS: Final = ("checks", "models", "targets", "specs")
+_TARGETS: Final = ("spec", "model", "file", "path", "preset", "module")
+_LIMITS: Final = ("limits", "limit", "budget", "budgets", "max", "maximum")
 
 
 def nearest_project(start: Path) -> Path | None:
@@ -35,6 +43,8 @@ def project_table(file: Path) -> dict[str, Any] | None:
         XfcostError: it can't be read, is no TOML, or has something else in the table's place.
     """
     name = shown(os.path.relpath(file), 200)
+    if file.suffix in (".yaml", ".yml"):
+        return _tables(read(read_file(file, name, _YAML), name)[0])
     tool = _toml(read_file(file, name, _EXPECTED), name).get("tool", {})
     if not isinstance(tool, dict):
         raise UsageError(f"{name}: tool: expected tables, [{TABLE}] and others, got {shown(tool)}")
@@ -42,6 +52,49 @@ def project_table(file: Path) -> dict[str, Any] | None:
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{name}: {TABLE}: expected a table, [{TABLE}], got {shown(table)}")
     return table
+
+
+def _tables(data: dict[str, Any]) -> dict[str, Any]:
+    """A YAML file as the table of a pyproject.toml: `max_params` is `max-params`, `models` are tables of `check`."""
+    table: dict[str, Any] = {}
+    for key, value in data.items():
+        name = str(key).replace("_", "-")
+        if name in _LIMITS and isinstance(value, dict):
+            table |= {f"max-{_key(limit)}": _limit(one) for limit, one in value.items()}
+        elif name == "defaults" and isinstance(value, dict):
+            table |= _tables(value)
+        elif name in ("check", *_CHECKS) and isinstance(value, list):
+            table["check"] = [_target(one) for one in value]
+        elif name in ("check", *_CHECKS) and isinstance(value, dict):
+            table["check"] = [
+                _target({"target": one, **limits}) for one, limits in value.items() if isinstance(limits, dict)
+            ]
+        elif name != "version":
+            table[_key(key)] = _limit(value) if name.startswith("max-") else value
+    return table
+
+
+def _target(value: Any) -> Any:
+    """A target with its budgets."""
+    if not isinstance(value, dict):
+        return {"target": value} if isinstance(value, str) else value
+    table = _tables(value)
+    name = table.pop("name", None)
+    own = next((key for key in _TARGETS if key in table), None)
+    if "target" not in table and (own or name):
+        table["target"] = table.pop(own) if own else name
+    return table
+
+
+def _key(key: Any) -> str:
+    """A key as the table has it."""
+    name = str(key).replace("_", "-")
+    return {"seq-len": "N", "batch-size": "batch", "parameters": "params"}.get(name, name)
+
+
+def _limit(value: Any) -> Any:
+    """`<= 300M` is 300M."""
+    return re.sub(r"^\s*<=?\s*", "", value) if isinstance(value, str) else value
 
 
 def _toml(text: str, name: str) -> dict[str, Any]:

@@ -95,6 +95,8 @@ class Source:
     def __init__(self, name: str, lines: Mapping[YamlPath, tuple[str, int]] = MappingProxyType({})) -> None:
         self.name = name
         self.lines = dict(lines)
+        self.read_as = ""
+        """Of a file of hyperparameters: what it was read as."""
 
     def where(self, path: YamlPath) -> str:
         """`toy.yaml:14`, the line of `path` or of its nearest parent."""

@@ -124,11 +124,12 @@ def expanded_yaml(name: str) -> str:
     A file that has neither is shown as written.
     """
     own, *parents = lineage(name)
-    if not parents and "set" not in own.data:
+    if not parents and "set" not in own.data and not own.source.read_as:
         return own.text
     loaded = load(name)
     extended = "".join(f" over {parent.shown}" for parent in parents)
     comments = [f"Expanded: {own.shown}{extended}. As written, with comments: --file"]
+    comments += [f"{own.shown}: {own.source.read_as}"] if own.source.read_as else []
     return spec_text(ordered_keys(_without_empty(loaded.data, loaded.spec)), comments)
 
 

@@ -19,7 +19,7 @@ from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.files import Expected
 from xfcost.spec.models import PublishedModel, config_of, listed_name, models
 from xfcost.spec.presets import is_preset
-from xfcost.spec.reader import read_file
+from xfcost.spec.reader import read, read_file
 
 # The names of 21,841 classes, twice, are two megabytes.
 CONFIG: Final = Expected(
@@ -105,7 +105,23 @@ def module_target(text: str) -> ModuleTarget | None:
     place = f"./{text}" if bare and is_checkpoint(f"./{text}") else text
     if place.endswith((".safetensors", ".gguf")) or is_checkpoint(place):
         return ModuleTarget("config", place, "", text, place)
-    return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
+    return ModuleTarget("config", text, "", text) if text.endswith(".json") or _is_config_as_yaml(text) else None
+
+
+def is_yaml(place: str) -> bool:
+    """Is it the path of a YAML file?"""
+    return place.endswith((".yaml", ".yml"))
+
+
+def _is_config_as_yaml(text: str) -> bool:
+    """Has a YAML file the words of a config.json of transformers?"""
+    if not is_yaml(text):
+        return False
+    try:
+        written = read_file(Path(text), text)
+    except SpecError:
+        return False
+    return all(re.search(rf"^{words}\s*:", written, re.MULTILINE) for words in ("model_type", "(hidden_size|n_embd)"))
 
 
 _NAMED: Final[dict[Literal["file", "package"], re.Pattern[str]]] = {"file": _IN_FILE, "package": _IN_PACKAGE}
@@ -245,7 +261,8 @@ def config_values(path: str) -> dict[str, Any] | None:
     import json  # specs and modules need none
 
     try:
-        values = json.loads(read_file(Path(path), path, CONFIG))
+        text = read_file(Path(path), path, CONFIG)
+        values = read(text, path)[0] if is_yaml(path) else json.loads(text)
     except (SpecError, ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

@@ -196,6 +196,10 @@ def _parts(
     if option != "batch" and each > 1:
         yield TextLines([_growth(ledgers[first : first + each]) for first in range(0, len(ledgers), each)])
     below: list[TextLines] = []
+    if option != "batch":  # what the largest size is warned of
+        largest = [ledgers[place : place + each][-1].metadata for place in range(0, len(ledgers), each)]
+        said = [f"{one.name}: {text}" if several else text for one in largest for text in one.warnings]
+        below += [TextLines(list(dict.fromkeys(said)), "bold yellow")] if said else []
     if option == "batch" and not several:  # what these say is of one size of one system
         below += reach_texts(first)
         below += (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))

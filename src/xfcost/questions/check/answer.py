@@ -436,6 +436,17 @@ def planned(
     return plan
 
 
+def in_folders(targets: Sequence[str]) -> list[str]:
+    """The targets; of a folder of specs all of them, by name."""
+    found: list[str] = []
+    for target in targets:
+        folder = Path(target)
+        is_folder = folder.is_dir() and module_target(target) is None
+        files = sorted(one for ending in ("yaml", "yml") for one in folder.rglob(f"*.{ending}")) if is_folder else []
+        found += map(str, files) if files else [target]
+    return found
+
+
 def _saved_target(against: str | None) -> list[str]:
     """The system of the report that is compared with; none of a git revision, nor of a module, whose file may be any.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,6 +14,11 @@ from xfcost.commands import options as shared
 from xfcost.parts.prediction.options import PredictOption
 from xfcost.report.messages import say
 
+if TYPE_CHECKING:
+    from xfcost.questions.check.result import CheckResult
+
+# github: workflow commands, which mark the files of a pull request.
+FORMATS: Final = (*shared.FORMATS, "github", "junit")
 Targets = Annotated[
     list[str] | None,
     shared.spec_argument(
@@ -30,7 +37,9 @@ Against = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    shared.option("--config", "FILE", "Path of the pyproject.toml (default: the nearest one in this folder or above)."),
+    shared.option(
+        "--config", "FILE", "A pyproject.toml, or a YAML file with its keys (default: the nearest pyproject.toml)."
+    ),
 ]
 
 
@@ -44,6 +53,7 @@ Config = Annotated[
     "threads",
     InputOptions,
     *shared.REPORT,
+    format_=("How the report is written (default: table).", FORMATS),
     max_memory="Maximum memory (as in 2GiB): weights, attention matrices and KV cache; with --mode train of a step, "
     "with --on of one device.",
     max_seconds="Maximum time (as in 10ms): of the lower bound with --on, of the prediction with --predict.",
@@ -61,14 +71,23 @@ def run(
     Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
     """
     from xfcost.api.runs import taken_budgets
-    from xfcost.questions.check.answer import check_all, planned
-    from xfcost.questions.check.text import document
+    from xfcost.questions.check.answer import check_all, in_folders, planned
+    from xfcost.questions.check.text import document, junit, workflow_commands
 
-    target = shared.target_of(given)
+    forms: dict[str, Callable[[CheckResult], str]] = {"github": workflow_commands, "junit": junit}
+    lines = forms.get(given["format_"])
+    if lines is not None:
+        given["format_"] = "json"
+    target = shared.target_of(given, FORMATS)
     budgets = taken_budgets(given)
     written = {name: value for name, value in given.items() if shared.is_given(context, name)}
-    found = check_all(planned(targets or (), budgets, written, _project(config), against), against, say)
-    target.document(document(found))
+    found = check_all(planned(in_folders(targets or ()), budgets, written, _project(config), against), against, say)
+    if lines is None:
+        target.document(document(found))
+    elif target.output is None:  # these lines are commands to GitHub, of which the texts are escaped
+        sys.stdout.write(lines(found))
+    else:
+        shared.deliver(lines(found), target.output, force=target.force)
     if not found.within:
         raise typer.Exit(1)
 

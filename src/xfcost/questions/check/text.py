@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 from xfcost.ledger import units
 from xfcost.ledger.budgets import BUDGETS
@@ -22,6 +23,49 @@ def document(found: CheckResult) -> Document:
         records=lambda: [{"target": one.target, "run": one.run} | held_object(held) for one, held in _held(found)],
         json=found.to_json,
     )
+
+
+def workflow_commands(found: CheckResult) -> str:
+    """A workflow command of GitHub for every figure that is over its budget, with the file of its target."""
+    lines = [
+        f"::error file={one.target.partition(':')[0].translate(_IN_PROPERTY)},title=xfcost::"
+        + f"{one.name}: {_sentence(held)}".translate(_IN_MESSAGE)
+        for one, held in _held(found)
+        if held.verdict != "within"
+    ]
+    lines += [f"::error title=xfcost::{note.translate(_IN_MESSAGE)}" for one in found.checked for note in one.notes]
+    return "".join(f"{line}\n" for line in [*lines, f"::notice title=xfcost::{_answer(found)}"])
+
+
+_IN_MESSAGE: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_PROPERTY: Final = _IN_MESSAGE | str.maketrans({":": "%3A", ",": "%2C"})
+
+
+def junit(found: CheckResult) -> str:
+    """A test case per budget, as CI servers read them; one of a target without a budget."""
+    suite = ET.Element("testsuite", name="xfcost check")
+    for one in found.checked:
+        for held in one.held or (None,):
+            case = ET.SubElement(
+                suite, "testcase", classname=one.target, name="valid" if held is None else held.budget.option
+            )
+            if held is not None and held.verdict != "within":
+                ET.SubElement(case, "failure", message=_sentence(held))
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _sentence(held: BudgetResult) -> str:
+    """`parameters 124.4 M, 24.44 M over (24.4 %) the limit of 100 M`."""
+    value = _value(held)(held.figure.value)
+    if held.verdict != "over":
+        return f"{held.figure.words} {held.verdict}"
+    if held.budget.before is not None:
+        return f"{held.figure.words} {value}, {_change(held.budget.before, held.figure.value)}"
+    limit = BUDGETS[held.budget.quantity].shown(held.budget.limit)
+    return f"{held.figure.words} {value}, over the limit of {limit}"
 
 
 def _parts(found: CheckResult) -> Iterator[Part]:

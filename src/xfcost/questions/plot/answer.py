@@ -163,7 +163,8 @@ def _scaling(
         given["attention"] = "eager"
     given["mode"] = _mode(metric, given["mode"])
     how = make_run(**run_options(given))
-    systems = open_systems(specs, given | {"on": how.on}, say, counted=True)
+    most = {} if N is None or size is not None else {"N": max(listed_sizes(N) or span)}
+    systems = open_systems(specs, given | {"on": how.on} | most, say, counted=True)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from xfcost.api.axes import axis_of
+from xfcost.api.axes import axis_of, listed_sizes
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
@@ -33,7 +33,12 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
     from xfcost.questions.report.answer import write_report
     from xfcost.questions.report.page.system_view import comparison_lines, crossover_lines, system_lines
 
-    target = output or shared.default_target(specs, "report").with_suffix(".html")
+    target = shared.default_target(specs, "report").with_suffix(".html")
+    if output is not None:
+        target = output / target if output.is_dir() or not output.suffix else output  # a folder
+        target.parent.mkdir(parents=True, exist_ok=True)
+    if (several := listed_sizes(given["N"])) and range_ is None:  # the slider's
+        range_, given["N"] = f"{several[0]}:{several[-1]}", several[len(several) // 2]
     span = None if range_ is None else axis_of(range_, None, option="--range")[1]
     comparison = write_report(*specs, output=target, slider=span, **{**given, "progress": say})
     lines = [*comparison_lines(comparison, options=True), *crossover_lines(comparison)] or system_lines(comparison, 0)
