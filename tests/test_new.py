@@ -71,7 +71,7 @@ def test_a_spec_on_stdin():
         ("image_size: 224\nnum_classes: 10", "vit"),
         ("vocab_size: 100", "gpt2"),
         ("input: {kind: tokens, vocabulary: 9}", "gpt2"),
-        ("vocab_size: 100\nmodel: {type: bert}", "bert-base"),
+        ("vocab_size: 100\nmodel: {pooler: bert}", "bert-base"),
         ("input: {kind: tokens}\nblock: [{kind: full, causal: false}]\nhead: {kind: pooler}", "bert-base"),
         ("vocab_size: 9\nblock: [{kind: full, causal: true}]\nencoder: 1", "gpt2"),
         ("d_model: 64\nssm: {d_state: 16}", "mamba-130m"),

@@ -48,8 +48,10 @@ def test_sizes_that_are_listed_are_drawn_alone(capsys: pytest.CaptureFixture[str
         return {name: [row.get("size") or row["N"] for row in rows if row["spec"] == name] for name in specs}
 
     assert drawn("swin-t", size="512,224,384") == {"swin-t": [224, 384, 512]}  # 384 is padded, 448 would not be
-    assert drawn("vit", "gpt2", N="196,676,3136") == {"vit": [196, 676, 3136], "gpt2": [196, 676]}
-    assert "GPT-2 (124M): its line ends at N = 676" in capsys.readouterr().err
+    listed = [196, 676, 3136]
+    assert drawn("vit", "gpt2", N="196,676,3136") == {"vit": listed, "gpt2": listed}
+    assert "GPT-2 (124M): N = 3,136 is beyond the model's 1,024 learned positions" in capsys.readouterr().err
+    assert drawn("vit", "swin-t", N="196,784") == {"vit": [196, 784], "swin-t": [196, 784]}
     with pytest.raises(UsageError, match="--mark 784: expected one of the listed N, as in 196"):
         plot("vit", N="196,676,3136", mark=784)
 

@@ -127,14 +127,13 @@ _WORDS: Final = {
 }
 # What a result has in another place -> what to write.
 _MEANT: Final = {
-    **{
-        one: ".total('flops', lambda row: row.mixing == 'global'), or 'local' or 'per-token'"
-        for one in ("per_token", "local_mixing", "global_mixing", "local", "mixing")
-    },
+    **dict.fromkeys(
+        ("per_token", "local_mixing", "global_mixing", "local", "mixing"),
+        ".total('flops', lambda row: row.mixing == 'global'), or 'local' or 'per-token'",
+    ),
     "fits": ".on.memory.fits, of a run with on=…",
     **dict.fromkeys(("latency", "seconds", "time"), ".timing of a run with device='cpu', or .on.time of one with on=…"),
     **dict.fromkeys(("kv_cache", "kv_cache_bytes"), ".cache of a run with mode='decode'"),
-    **dict.fromkeys(("attention_memory", "attention_bytes"), ".total('attention_bytes')"),
 }
 
 

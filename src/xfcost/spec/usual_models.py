@@ -227,7 +227,7 @@ def _paths(value: Any, path: YamlPath) -> list[YamlPath]:
 def _preset(given: Hyperparameters, canonical: Callable[[str], str]) -> str | None:
     """The preset that a file changes."""
     for name in ("preset", "model"):
-        text = given.value(name)
+        text = None if "model_type" in str(given.reading(name)) else given.value(name)  # of transformers
         own = canonical(text) if isinstance(text, str) and not (name == "model" and given.has("width")) else ""
         if own and is_preset(own):
             return own

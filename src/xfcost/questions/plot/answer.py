@@ -165,6 +165,8 @@ def _scaling(
     how = make_run(**run_options(given))
     most = {} if N is None or size is not None else {"N": max(listed_sizes(N) or span)}
     systems = open_systems(specs, given | {"on": how.on} | most, say, counted=True)
+    for line in remarks_of(systems):
+        say(line)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
@@ -192,6 +194,12 @@ def _scaling(
         return [row for one, ledgers in zip(sweeps, lines or live, strict=True) for row in records(one, ledgers)]
 
     return Plot(chart.summary, rows, partial(chart_bytes, chart))
+
+
+def remarks_of(systems: Sequence[System]) -> Iterator[str]:
+    """As what files of hyperparameters were read, and of which specs learned positions were added."""
+    for one in systems:
+        yield from () if one.loaded is None else (f"{one.name}: {remark}" for remark in one.loaded.remarks)
 
 
 def _context(systems: Sequence[System], run: Run) -> tuple[int, int] | None:
