@@ -313,5 +313,5 @@ def _word(value: Any) -> str:
 
 def words_of(hyperparameters: Hyperparameters, name: str) -> Iterator[str]:
     """The words of a value that may be a list."""
-    value = hyperparameters.value(name, ())
+    value = hyperparameters.value(name, [])
     yield from map(_word, value if isinstance(value, list) else [value])

@@ -144,7 +144,8 @@ def canonical(name: str) -> str:
     if library and canonical(name[library.end() :]) in files:
         name = name[library.end() :]
     if is_path(name) or os.path.exists(name):
-        return listed_name(name) or name
+        in_papers = "" if os.path.exists(name) or not _IN_PAPERS.fullmatch(name) else canonical(name.replace("/", ""))
+        return listed_name(name) or (in_papers if in_papers in files else name)
     lower = name.lower()
     if {lower, f"common-{lower}"} & files.keys():
         return lower
@@ -170,6 +171,8 @@ def same_model(text: str) -> str | None:
 
 # What the names of variants say behind that of the model, whose architecture they have.
 _TUNED: Final = re.compile(r"(-(instruct|chat|it|hf|base|v0\.1|sft|dpo|\d{4}))+$")
+# `ViT-B/16` is vit-b16.
+_IN_PAPERS: Final = re.compile(r"[\w.-]+/\d+")
 _LIBRARIES: Final = re.compile(r"(timm|torchvision|keras|transformers)[:/]")
 
 
