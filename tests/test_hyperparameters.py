@@ -106,8 +106,8 @@ def test_a_config_of_transformers_as_yaml_is_that_config(own):
 def test_the_report_says_as_what_it_was_read(own, tmp_path):
     place = own("d_model: 128\nn_layers: 2\nvocab: 99\ndropout: 0.1\n")
     [said] = load(place).remarks
-    assert said.startswith("hyperparameters, read as a decoder like GPT-2's; not given, so as there: ")
-    for words in ("LayerNorm", "1,024 tokens", "2 heads of 64", "4·d hidden units", "learned positions", "a tied head"):
+    assert said.startswith("hyperparameters, read as a GPT-2-like decoder; not given, so as usual: ")
+    for words in ("LayerNorm", "1,024 tokens", "2 heads of 64", "4·d hidden units", "learned positions", "tied head"):
         assert words in said
     assert "not read: dropout" in said
     assert "hyperparameters, read as" in stdout_of("analyze", place, "--no-trace")

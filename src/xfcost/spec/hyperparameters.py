@@ -1,6 +1,6 @@
 """Reads files of hyperparameters, as training configs and papers' tables have them: the words, and what each means.
 
-Words may be spelled `d_model`, `dModel`, `d-model` or `D model`, and may stand in sections: `attention: {heads: 8}`.
+Words may be spelled `d_model`, `dModel`, `d-model` or `D model`, in sections too: `attention: {heads: 8}`.
 `spec.usual_models` makes a spec of them.
 """
 

@@ -36,15 +36,15 @@ _MODELS: Final = {
 }
 _READ_AS: Final = {
     "encoder-decoder": "the Transformer of Vaswani et al. 2017",
-    "swin": "a hierarchy like Swin's",
+    "swin": "a Swin-like hierarchy",
     "mixer": "an MLP-Mixer",
+    "mamba": "a Mamba language model",
     "vit": "a ViT",
-    "mamba": "a language model of Mamba blocks",
     "bert": "BERT",
-    "encoder": "an encoder like BERT's, without token types and pooler",
-    "llama": "a decoder like LLaMA's",
-    "gpt": "a decoder like GPT-2's",
-    "blocks": "blocks alone, without embeddings and head, for no vocabulary is given",
+    "encoder": "a BERT-like encoder",
+    "llama": "a LLaMA-like decoder",
+    "gpt": "a GPT-2-like decoder",
+    "blocks": "blocks without embeddings and head, for no vocabulary is given",
     "stages": "stages of an image model",
 }
 _FULL: Final = frozenset(
@@ -186,7 +186,7 @@ def from_hyperparameters(
         if found is not None:
             result.lines[path] = source.lines.get(found.path, (source.name, 1))
     left_out = list(dict.fromkeys(given.left_out))
-    rest = f"; not given, so as there: {', '.join(left_out)}" if left_out else ""
+    rest = f"; not given, so as usual: {', '.join(left_out)}" if left_out else ""
     unread = f"; not read: {', '.join(given.not_read)}" if given.not_read else ""
     result.read_as = f"hyperparameters, read as {what}{rest}{unread} (`xfcost show {source.name}` prints the spec)"
     return {"name": name, **spec}, result
@@ -203,7 +203,7 @@ def _one_meaning(given: Hyperparameters) -> None:
 
 
 def _is_spec(data: dict[str, Any]) -> bool:
-    """Has it a key of specs alone?"""
+    """Has it a key that only specs have?"""
     if {"extends", "set"} & data.keys():
         return True
     streams = [data, data.get("encoder"), data.get("decoder")]
@@ -510,7 +510,7 @@ def _text(given: Hyperparameters, usual: _Usual, residual: Part, like: str) -> P
     position = given.choice("position", _POSITIONS, position, "" if given.has("rope") else words)
     tied = given.flag("tied", not usual.llama) and usual.causal
     if usual.causal and not given.has("tied"):
-        given.left_out.append("a tied head" if tied else "an untied head")
+        given.left_out.append("tied head" if tied else "untied head")
     share = {"share": "embedding"} if tied else {}
     embed: list[Part] = [{"kind": "token", **share}]
     if position in ("learned", "sinusoidal"):

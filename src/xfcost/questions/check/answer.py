@@ -158,7 +158,7 @@ def checked(target: Any, asked: Asked) -> Checked:
         against=None if before is None else _against_text(asked.against),
         compares=asked.against is not None,
         agrees=ledger.agrees,
-        notes=(*notes, *_doubts(ledger)),
+        notes=(*notes, *ledger.metadata.warnings, *_doubts(ledger)),
     )
 
 
