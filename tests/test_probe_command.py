@@ -119,7 +119,7 @@ def test_a_trace_checks_the_kinds(tiny: str) -> None:
     assert whole is not None
     count = len(whole.rows) - len(whole.left_out)
     assert 0 < count < len(whole.rows)
-    text = f"kinds: {count} of {len(whole.rows)} operations could be checked, all agree"
+    text = f"kinds: the running model agrees in {count} of {len(whole.rows)} operations"
     assert text in " ".join(checked.output.split())
     for left_out in (("--no-mixing",), ("--mixing-limit", "0"), ("--no-trace",)):
         assert "kinds:" not in run(tiny, *left_out).output
@@ -147,4 +147,7 @@ def test_what_the_limit_does_not_allow_is_not_checked(tiny: str) -> None:
     over = {row.path for row in probe.left_out if row.reason == "the limit of --mixing-limit was reached"}
     assert {"stages.0.pattern.0.0.scores", "head.linear"} <= over
     assert len(probe.left_out) == len(probe.rows)
-    assert f"kinds: none of {len(probe.rows)} operations could be checked" in run(tiny, "--mixing-limit", "1").output
+    assert (
+        f"kinds: none of {len(probe.rows)} operations checked on the running model"
+        in run(tiny, "--mixing-limit", "1").output
+    )

@@ -21,7 +21,9 @@ def test_gpt2_has_its_blocks_and_its_vocabulary():
     found = form("gpt2", N=100)
     assert (found.macs, found.period) == (f"{12 * 2 * D}·N² + {linear}·N", 1)
     assert xfcost.analyze("gpt2", N=777, trace=False).macs == 12 * 2 * D * 777**2 + linear * 777
-    assert "MACs = 18,432·N² + 123,532,032·N   (counted at N = 1, 256," in stdout_of("analyze", "gpt2", "--no-trace")
+    assert "MACs = 18,432·N² + 123,532,032·N   (through the counts at N = 1, 256," in stdout_of(
+        "analyze", "gpt2", "--no-trace"
+    )
     assert json.loads(xfcost.analyze("gpt2", trace=False).to_json())["closed_form"]["macs"] == form("gpt2").macs
 
 

@@ -74,7 +74,7 @@ def _vit(patches: int) -> int:
 
 _VIT: Final = _vit(784)
 _VIT_16: Final = _vit(16)
-_AGREES: Final = "the real torch model agrees exactly"
+_AGREES: Final = "on the real torch model agree"
 MODEL: Final = """
 import torch
 from torch import nn

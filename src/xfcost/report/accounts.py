@@ -21,7 +21,7 @@ def run_texts(metadata: Metadata) -> list[TextLines]:
 
 
 # What an account is called in a sentence.
-_ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}
+_ACCOUNTS: Final = {"traced": "fvcore's trace", "dispatched": "torch's dispatcher"}
 COUNTED_ONLY: Final = "Counted from formulas. Add --trace to check them against the torch model."
 NOT_TRACED: Final = "trace: not traced"
 
@@ -42,7 +42,8 @@ def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
         moves, steps = sum(row.only_moves for row in ledger.rows), ""
-        text = f"{joined}: the real torch model agrees exactly in all {len(ledger.rows)} operations"
+        agree = "agree" if len(agreement.accounts) > 1 else "agrees"
+        text = f"checked: {joined} on the real torch model {agree} exactly in all {len(ledger.rows)} operations"
         if moves:
             text += f" ({moves} without arithmetic {'is' if moves == 1 else 'are'} not listed)"
         if ledger.generation is not None and ledger.generation.traced_at:

@@ -151,6 +151,8 @@ def _parts(  # noqa: PLR0913 - options
     operations = None if by or order else operations_table(listed, whole=ledger, verbose=verbose)
     yield from header(ledger)
     yield Gap()
+    if operations:
+        yield line(_of_the_table(ledger), "dim")
     yield operations or groups_table(listed, by, depth, order, whole=ledger)
     if only:
         yield filter_text(ledger, listed, only)
@@ -182,6 +184,13 @@ def _parts(  # noqa: PLR0913 - options
     yield from _endnotes(listed, operations, verbose=verbose)
 
 
+def _of_the_table(ledger: Ledger) -> str:
+    """Of what the figures of a row are: `one block (×12: it repeats); saved, share: of the whole model`."""
+    whole = "saved and share" if ledger.total("kept_bytes") else "share"
+    repeats = "; × is how often it repeats" if any(row.times > 1 for row in ledger.rows) else ""
+    return f"a row is of one block{repeats}; {whole}: of the whole model"
+
+
 def _evidence(ledger: Ledger) -> Evidence | None:
     """Published runs like that of the ledger, of inference or training."""
     plan = None if ledger.training is None else ledger.training.plan
@@ -205,7 +214,6 @@ def published_table(published: list[dict[str, Any]]) -> DataTable:
 
 def _endnotes(ledger: Ledger, operations: DataTable | None, *, verbose: bool) -> Iterator[Part]:
     """Hidden columns and rows, letters, and the convention of the numbers."""
-    each = ""
     if operations:
         yield HiddenColumns(operations)
         if verbose and (moves := sum(row.only_moves for row in ledger.rows)):
@@ -216,9 +224,7 @@ def _endnotes(ledger: Ledger, operations: DataTable | None, *, verbose: bool) ->
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
         if letters := letters_text(shown):
             yield line(f"letters: {letters}", "dim")
-        saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
-        each = f"operations are per block, {saved}share is of the model's MACs; "
-    yield line(f"{each}{CONVENTION}", "dim")
+    yield line(CONVENTION, "dim")
     if operations and any(row.seconds for row in ledger.rows):
         yield line(rates_text(ledger), "dim")
 

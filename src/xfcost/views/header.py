@@ -159,11 +159,11 @@ def convention_texts(ledger: Ledger) -> Iterator[TextLines]:
     """
     found = model_flops(ledger)
     if found.kept < _APART * found.dense:
-        words = f"{units.count(found.dense)}; {units.count(found.kept)} without masked pairs"
+        words = f"{units.count(found.dense)} matrix multiplies alone; {units.count(found.kept)} without masked pairs"
         reads_words = ledger.metadata.image is None and any(row.vocabulary for row in ledger.rows)
         if found.by_params is not None and reads_words and ledger.metadata.lora is None:
             words += f"; {units.count(found.by_params)} by {found.factor}·parameters·tokens"
-        yield line(words, head="FLOPs of matrix multiplies: ")
+        yield line(words, head="FLOPs by other conventions: ")
 
 
 # Other remainders that are listed; json has all.
@@ -188,7 +188,7 @@ def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     many = f"{len(sizes)} {form.letter} from {sizes[0]} to {sizes[-1]}"
     counted = f"{form.letter} = {', '.join(sizes)}" if len(sizes) <= _MOST_SIZES else many
     macs = f"MACs {'≥' if at_least else '='} {_in_print(form.macs)}"
-    yield line(f"{_where(form)}   (counted at {counted})", head=macs)
+    yield line(f"{_where(form)}   (through the counts at {counted})", head=macs)
     if form.cache is not None:
         yield line(f"{cache_name(ledger.cache)} = {_in_print(form.cache)} bytes")
     if growth := _growth(form):

@@ -72,10 +72,10 @@ def kinds_texts(probe: Probe) -> Iterator[TextLines]:
     number, count = len(probe.rows), len(probe.rows) - len(probe.left_out)
     operations = units.number_of(number, "operation")
     if not count:
-        yield line(f"mixing kinds: none of {operations} could be checked (--probe shows why)", "dim")
+        yield line(f"mixing kinds: none of {operations} checked on the running model (--probe shows why)", "dim")
         return
     every = f"the running model agrees in all {operations}"
-    some = f"{count} of {operations} could be checked, all agree (--probe lists the other {number - count})"
+    some = f"the running model agrees in {count} of {operations} (--probe lists the {number - count} not checked)"
     yield from _difference_texts(probe, "mixing kinds", every if count == number else some, count)
 
 
