@@ -172,3 +172,16 @@ def test_a_note_names_the_products_that_merge_all_tokens_and_no_means() -> None:
 def test_the_head_of_a_spec_has_the_note_where_its_hidden_layer_reads_several_tokens(pooled: int, noted: bool) -> None:
     head = FlattenClassifier(pooled=pooled, hidden=[8])
     assert bool([*head.notes(Place(grid=Grid((14, 14)), dim=4, out_dim=4))]) == noted
+
+
+@pytest.mark.parametrize("heads", [2, 4, 8])
+def test_heads_as_wide_as_the_image_are_channels_of_its_patches(heads: int) -> None:
+    def attended(self: Any, image: Tensor) -> Tensor:  # heads of 32, 16 and 8 channels, patches of 4×4
+        x = self.patches(image).flatten(2).mT
+        return x + self.attention(x, x, x, need_weights=False)[0]
+
+    attention = nn.MultiheadAttention(64, heads, batch_first=True)
+    module = Module(attended, patches=nn.Conv2d(3, 64, 4, 4), attention=attention)
+    for side in (8, 16, 32):
+        mixed = [row for row in analyzed(module, torch.randn(1, 3, side, side)).rows if row.mixing != "per-token"]
+        assert [row.ran.aten for row in mixed] == ["scaled_dot_product_attention"]

@@ -273,7 +273,7 @@ class TestRefusals:
             ("summary gpt2 --input 2x512", "analyze gpt2 --batch 2 --N 512"),
             ("summary ./net.json --input 2x512", "analyze ./net.json --input 2x512"),
             ("fits gpt2 --gpu t4", "check gpt2 --on t4 --mode decode"),
-            ("scale vit swin --N 64..16384 --loglog --y memory", "plot vit swin --N 64:16384 --metric attention-memory"),
+            ("scale vit --N 64..16384 --loglog --y memory", "plot vit --N 64:16384 --metric attention-memory"),
             ("scale vit --metric latency --out a.png", "plot vit --metric time --output a.png"),
             ("verify vit --by-stage", "analyze vit --by stage --trace"),
             ("max-context gpt2 --gpu l4", "analyze gpt2 --on l4 --mode decode"),

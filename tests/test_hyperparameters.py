@@ -129,3 +129,31 @@ def test_specs_are_specs(own):
     with pytest.raises(SpecError, match="the key 'input' is missing"):
         load(own("name: a\nheads: 4\nstages: [{dim: 64, depth: 2, block: [{kind: full, heads: 4}]}]"))
     assert "unknown key 'headz'" in error_of("analyze", own("name: a\nheadz: 4\nwidth: 9"))
+
+
+LAYERS = """
+d_model: 64
+seq_len: 128
+layers:
+  - {type: embedding, vocab_size: 1000}
+  - {type: conv, kernel_size: 7}
+  - conv1d: {kernel_size: 3}
+  - pool
+  - attention: {heads: 4, window: 16}
+  - {type: mlp, hidden: 96}
+  - dropout
+  - lm_head
+"""
+
+
+def test_no_layer_of_a_list_is_left_out(own):
+    data = load(own(LAYERS)).data
+    [block] = [stage["block"] for stage in data["stages"]]
+    assert [part["kind"] for part in block] == ["conv", "conv", "average_pool", "sliding", "mlp"]
+    assert [part["size"] for part in block[:2]] == [7, 3]
+    assert data["input"] == {"kind": "tokens", "vocabulary": 1000, "length": 128}
+    assert data["head"]["kind"] == "language_model"
+    ledger = xfcost.analyze(own(LAYERS))
+    # tables 1128·64, convolutions 7·64² and 3·64² with biases, 4·64·65 and 2·64·96 + 160 with biases, six norms of 128
+    assert ledger.params == 1128 * 64 + 10 * 64**2 + 128 + 4 * 64 * 65 + 2 * 64 * 96 + 160 + 6 * 128
+    assert ledger.agreement.exact

@@ -116,7 +116,7 @@ _SECTIONS: Final[dict[str, dict[str, str]]] = {
     "decoder": {"layers depth n_layers num_layers": "decoder_layers"},
     "model": {},
 }  # fmt: skip
-_IN_SECTION: Final = {
+IN_SECTION: Final = {
     section: {word: meaning for words, meaning in meanings.items() for word in words.split()}
     for sections, meanings in _SECTIONS.items()
     for section in sections.split()
@@ -161,7 +161,7 @@ class Hyperparameters:
     def part(self, data: dict[str, Any], path: YamlPath, section: str = "") -> Hyperparameters:
         """A mapping inside the file."""
         inner = Hyperparameters(self.source, self)
-        inner.read(data, path, _IN_SECTION.get(section, {}))
+        inner.read(data, path, IN_SECTION.get(section, {}))
         return inner
 
     # ── words ──
@@ -200,7 +200,7 @@ class Hyperparameters:
         if len(word) == 1 or word in ("local", "global"):  # a letter of a pattern
             self.parts[str(path[-1])] = (value, path)
             return
-        if word not in _IN_SECTION:
+        if word not in IN_SECTION:
             self._take("model", word, path)
         if word in ("encoder", "decoder") and "model" not in self.given:
             self._take("model", word, path)
@@ -208,7 +208,7 @@ class Hyperparameters:
             self._take("network", "moe", path)
         if word in ("patch_embed", "stem"):
             value = {key: one for key, one in value.items() if _word(key) not in ("padding", "norm", "act", "type")}
-        self.read(value, path, _IN_SECTION.get(word, around))
+        self.read(value, path, IN_SECTION.get(word, around))
 
     def _take(self, meaning: str, value: Any, path: YamlPath) -> None:
         if isinstance(value, str):

@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import combined
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.hyperparameters import MEANT, Hyperparameters, words_of
+from xfcost.spec.hyperparameters import IN_SECTION, MEANT, Hyperparameters, words_of
 from xfcost.spec.other_names import OWN_KINDS
 from xfcost.spec.presets import is_preset
 from xfcost.spec.reader import Source, YamlPath, shown_value
@@ -113,7 +112,7 @@ _KINDS: Final = {
     **OWN_KINDS, "linear": "kernel", "linear_attention": "kernel", "performer": "kernel", "linformer": "low_rank",
     "m": "mamba", "dwconv": "depthwise_conv", "depthwise": "depthwise_conv", "depthwise_convolution": "depthwise_conv",
     "pool": "average_pool", "pooling": "average_pool", "mbconv": "inverted_residual", "fourier": "fourier_mixing",
-    "fnet": "fourier_mixing",
+    "fnet": "fourier_mixing", "conv1d": "conv", "conv2d": "conv", "convolution": "conv",
 }  # fmt: skip
 _NORMS: Final = {
     **dict.fromkeys(("layernorm", "ln", "layer", "layer_norm", "prenorm", "pre_norm", "true"), "layer_norm"),
@@ -140,6 +139,11 @@ _POSITIONS: Final = {
 }  # fmt: skip
 _MEAN: Final = ("mean", "avg", "gap", "average", "global_average", "global_avg")
 _NOT_MIXED: Final = frozenset(("norm", "rms_norm", "position", "dropout", "residual", "add"))
+_ENDS: Final = {
+    **dict.fromkeys(("embedding", "embeddings", "embed", "token_embedding", "token"), "embedding"),
+    **dict.fromkeys(("patch_embed", "patch_embedding", "patch", "patchify"), "patch"),
+    **dict.fromkeys(("head", "classifier", "lm_head", "output", "language_model"), "head"),
+}
 _BLOCK_ITEMS: Final = re.compile(r"(transformer|encoder|decoder)?_?(block|layer)s?$|transformer$")
 # A hyperparameter -> its place in a preset that a file changes.
 _IN_PRESETS: Final = {
@@ -170,6 +174,7 @@ def from_hyperparameters(
         return data, source
     given = Hyperparameters(source)
     given.read(data, (), {})
+    _read_ends(given)
     _one_meaning(given)
     preset = _preset(given, canonical)
     blocks = given.has("depth", "encoder_layers", "every", "pattern") or "layers" in given.parts
@@ -190,6 +195,15 @@ def from_hyperparameters(
     unread = f"; not read: {', '.join(given.not_read)}" if given.not_read else ""
     result.read_as = f"hyperparameters, read as {what}{rest}{unread} (`xfcost show {source.name}` prints the spec)"
     return {"name": name, **spec}, result
+
+
+def _read_ends(given: Hyperparameters) -> None:
+    """Take the words of a list of layers that stand before and after the blocks."""
+    items, path = given.parts.get("layers", ([], ()))
+    for number, item in enumerate(items):
+        kind, values = _layer(item)
+        if kind in _ENDS:
+            given.read(values, (*path, number), IN_SECTION[_ENDS[kind]])
 
 
 def _one_meaning(given: Hyperparameters) -> None:
@@ -445,7 +459,7 @@ def _listed(given: Hyperparameters, usual: _Usual, items: list[Any], path: YamlP
         here = (*path, number)
         kind, values = _layer(item)
         word = MEANT.get(kind, kind)
-        if kind in EMBEDS or word in _NOT_MIXED:
+        if word in _NOT_MIXED or kind in _ENDS:
             continue
         section = "ffn" if word in ("network", *_NETWORKS, *_GATED) else "attention"
         groups = next((key for key in _HOW if isinstance(values.get(key), list)), "layers")

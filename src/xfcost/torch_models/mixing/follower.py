@@ -422,6 +422,8 @@ class Follower(DispatchMode):
             laid = {axis for axis, _ in layout.axes}
             if not layout.fits(owners) or math.prod(length for _, length in layout.axes) == len(places) or axes - laid:
                 continue
+            if not single and laid - axes:  # channels that are as many as the map is wide: heads of patches
+                continue
             if _copies(call, given, owners) or (not single and any(map(layout.fits, given))):
                 self.places.divided |= {self.places.makers[place] for place in places} if single else set()
                 return owners
