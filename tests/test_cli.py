@@ -291,6 +291,12 @@ class TestRefusals:
             ('summary net.py:Net --kwargs {"dim":96,"name":"a"}',
              'analyze net.py:Net --build dim=96 --build name="a"'),
             ("time vit --repeat 5", "analyze vit --runs 5 --device cpu"),
+            ("serve gpt2 --gpu l4 --input 512 --output 64",
+             "analyze gpt2 --on l4 --N 512 --new-tokens 64 --mode generate"),
+            ("serve gpt2 --gpu l4 --prompt 512 -o a.csv", "analyze gpt2 --on l4 --N 512 -o a.csv --mode decode"),
+            ("summary vit --time --device cpu", "analyze vit --device cpu"),
+            ("summary vit --time", "analyze vit --device cpu"),
+            ("scale vit swin --sweep N=64,256", "plot vit swin --N 64,256"),
         ],
     )  # fmt: skip
     def test_words_of_other_tools_are_commands(self, words, meaning):

@@ -180,11 +180,11 @@ def test_a_prefill_alone_is_not_compared_with_texts():
     assert prefill["generation_macs_without_cache"]
 
 
-@pytest.mark.parametrize(("spec", "options"), [("vit", {}), ("gpt2", {"N": 1000})])
+@pytest.mark.parametrize(("spec", "options"), [("vit", {}), ("gpt2", {"N": 1000, "mode": "prefill"})])
 def test_what_can_not_be_generated_is_refused_before_the_trace(spec, options):
     said = []
     with pytest.raises(XfcostError):
-        analyze(spec, mode="generate", new_tokens=26, trace=True, progress=said.append, **options)
+        analyze(spec, **{"mode": "generate", "new_tokens": 26} | options, trace=True, progress=said.append)
     assert said == []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from xfcost.commands import options as shared
+from xfcost.report.input_description import input_warnings
 from xfcost.report.messages import say
 
 
@@ -25,5 +26,8 @@ def deliver_table(
     given = {**given, "trace": bool(given["trace"]), "mixing": bool(given["mixing"])}  # no column has kinds
     values = read_runs(f"--{option}", given[option])
     ledgers = [analyze(spec, progress=say, **{**given, option: value}) for spec in specs for value in values]
+    if several and target.output is not None:  # a file has figures alone
+        for warning in input_warnings({one.metadata.name: one.metadata for one in ledgers}):
+            say(warning)
     target.document(document(ledgers, values, option, several=several, verbose=verbose))
     shared.verdict(ledgers)

@@ -24,6 +24,7 @@ _FLAGS: Final = {
     "--qlora": ("--lora", "16", "--weights-dtype", "nf4"),
     **{f"--{dtype}": ("--dtype", dtype) for dtype in ("fp16", "bf16", "fp32", "tf32")},
     "--half": ("--dtype", "float16"),
+    **dict.fromkeys(("--time", "--timing", "--measure", "--benchmark"), ("--device", "cpu")),
     **{f"--{stored}": ("--weights-dtype", stored) for stored in ("fp8", "int8", "int4", "nf4")},
     **dict.fromkeys(("--breakdown", "--layers", "--per-layer", "--by-layer"), ("--by", "block")),
     "--junit": ("--format", "junit"),
@@ -149,6 +150,7 @@ def _translated(word: str, words: list[str], options: Collection[str], *, models
     after = value if equals else words[0] if words else ""
     if own == "--flops" and own in options and after not in _CONVENTIONS:
         return
+    own = _of_servers(own, after, words) if "--new-tokens" in options else own
     if name == "-f" and after in _FORMATS:
         yield from ("--format", _VALUES.get(("--format", after), after))
         words[:] = words if equals else words[1:]
@@ -174,7 +176,7 @@ def _of_others(
     """A word that is no option of the command: what it means, or itself."""
     value = after if "=" in word else ""
     if own in _FLAGS and _FLAGS[own][0] in options and not after.isdecimal():
-        yield from _FLAGS[own]
+        yield from () if _FLAGS[own][0] == "--device" and "--device" in words else _FLAGS[own]
     elif own in _REWRITTEN and after and _REWRITTEN[own](after)[0] in (own, *options):
         yield from _REWRITTEN[own](value or words.pop(0))
     elif "--set" in options and after and (key := _key_of_blocks(own)) is not None:
@@ -187,6 +189,14 @@ def _of_others(
         or (own in _CHECKED and "--max-macs" in options)
     ):
         yield word
+
+
+def _of_servers(own: str, after: str, words: Sequence[str]) -> str:
+    """`--input 2048 --output 256` of servers are tokens: those of the prompt, and those that are generated."""
+    if own == "--output" and after.isdecimal():
+        return "--new-tokens"
+    generates = any(name in ("--output", "--output-len") and value.isdecimal() for name, value in pairwise(words))
+    return "--N" if own == "--input" and after.isdecimal() and generates else own
 
 
 def _key_of_blocks(option: str) -> str | None:
@@ -225,7 +235,7 @@ def _with_values(name: str, own: str, value: str | None, words: list[str], *, mo
         return
     yield own
     if words and own in ("--N", "--size"):
-        word = words.pop(0)
+        word = words.pop(0).removeprefix(f"{own[2:]}=")
         ends = _RANGE.fullmatch(word) if own == "--N" else None
         yield _thousands(name, f"{ends[1]}:{ends[2]}" if ends else word)
     elif words and (own, words[0]) in _VALUES:
@@ -318,7 +328,7 @@ MEANT: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(("--gpu", "--gpus"), _on),
     **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
     **dict.fromkeys(("--memory", "--vram", "--gpu-memory", "--ram"), _memory),
-    "--prompt": lambda value: f"--mode generate --N {value or 100} --new-tokens 1000",
+    "--match": lambda value: "NAME:key=value for one of the models, as in compare vit mamba:depth=12",
     "--measured": lambda value: "--step-time 210ms, the seconds of one step",
     "--epochs": lambda value: "--tokens, the tokens of all epochs together, as in --tokens 75B",
     "--max-batch": lambda value: "--mode decode --on h100-sxm, which says up to which batch it fits",

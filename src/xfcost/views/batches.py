@@ -67,7 +67,8 @@ _ROUNDS: Final[dict[str, tuple[str, Callable[[Speculation], Any], Callable[[Any]
 def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
     """Those that some run has."""
     every, on_devices = [Counted(ledger) for ledger in ledgers], ledgers[0].on is not None
-    for key in _COLUMNS:
+    several = len({ledger.metadata.name for ledger in ledgers}) > 1
+    for key in (*(["params"] if several else []), *_COLUMNS):
         if (quantity := QUANTITIES.get(key)) is not None:
             values = [None if (value := quantity.of(one)) is UNSET else value for one in every]
             if key == "needed_bytes" and on_devices:
@@ -204,7 +205,8 @@ def _parts(
         below += reach_texts(first)
         below += (text for text in included_texts(first) if not text.plain.startswith(("memory", "bound")))
     below += notes(default_notes([one.metadata for one in systems]), verbose=verbose)
-    below += notes(list(dict.fromkeys(note for one in systems for note in one.metadata.notes)), verbose=verbose)
+    own = [(one.metadata.name, note) for one in systems for note in one.metadata.notes]
+    below += notes(dict.fromkeys(f"{name}: {note}" if several else note for name, note in own), verbose=verbose)
     if any(text.texts for text in below):
         yield Gap()
         yield from below

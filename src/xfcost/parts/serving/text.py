@@ -291,6 +291,10 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
         return
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
+    if len(found.phases) > 1 and found.outputs:
+        first, others = (phase.time.seconds for phase in found.phases)
+        each = units.seconds(others / (found.outputs / batch - 1))
+        what = f"{units.seconds(first)} to the first token (prefill), then {each} per token"
     experts = f" {EXPECTED}" if by_chance(ledger) else ""
     yield _time_line(f"lower bound{experts}: ", found.seconds, what, found, (mode, batch))
     if found.estimate is not None:

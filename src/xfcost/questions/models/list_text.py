@@ -37,6 +37,7 @@ def _parts(rows: list[dict[str, Any]]) -> Iterator[Part]:
         yield TextLines(
             [
                 "full names and sizes: xfcost list --totals; of one family: xfcost list swin --totals",
+                "for scripts: xfcost list --json",
                 "published models by name, such as Qwen, Llama, Gemma: xfcost list --models",
             ],
             only="terminal",
