@@ -1,11 +1,12 @@
 """Every option of `compare` changes what it says: beside each other, below each other, and as data."""
 
 import itertools
+import json
 
 import pytest
 
 import xfcost
-from helpers import screen_of
+from helpers import error_of, screen_of, xf
 from strategies import as_yaml, stack
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
@@ -22,6 +23,7 @@ NOT_COUNTED = {
     "fetch",
     "specs", "format_", "columns", "output", "force", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
     "predict", "expert_parallel", "host_memory",
+    "match",
     "sort",  # tests/test_comparison.py
 }  # fmt: skip
 PLANNED = {"mode": "train", "on": "a100-sxm-80x8", "tokens": "1e6", "dtype": "bf16"}
@@ -136,3 +138,18 @@ def test_a_column_that_says_nothing_is_not_missed(specs):
     assert "cache" not in left_out
     assert "days" not in left_out
     assert "memory N^" in left_out
+
+
+def test_systems_are_compared_at_equal_parameters():
+    done = xf("compare", "vit", "gpt2", "mamba", "--N", "784", "--match", "params", "--format", "json")
+    systems = json.loads(done.stdout)["systems"]
+    # GPT-2: 39.4 M of tables with 7.09 M a block: 1; Mamba: 38.6 M with 3.77 M a block: 1, both above 22.06 M
+    assert [one["name"] for one in systems[1:]] == ["GPT-2 (124M) (stages.0.depth=1)", "Mamba-130M (stages.0.depth=1)"]
+    assert "gpt2: stages.0.depth 1 instead of 12, for 46.47 M parameters: 110.7 % more than vit" in done.stderr
+    done = xf("compare", "vit", "swin", "--size", "224", "--match", "params", "--format", "json")
+    [vit, swin] = json.loads(done.stdout)["systems"]
+    # a block of stage 3 has 12·384² weights, 13·384 biases and norms and 12·13² biases by position: 1,776,492 or so
+    assert swin["params"] == 28_288_354 - 4 * (12 * 384**2 + 13 * 384 + 12 * 169)
+    assert abs(swin["params"] - vit["params"]) <= (12 * 384**2 + 13 * 384 + 12 * 169) / 2
+    assert "no stage with a `depth`" in error_of("compare", "vit", "resnet-50", "--match", "params")
+    assert "expected params, macs or flops" in error_of("compare", "vit", "swin", "--match", "heads")

@@ -543,6 +543,8 @@ ALIASES: Final = {
     "micro-batch": "batch",
     "global-batch-size": "global-batch",
     "sort-by": "sort",
+    "match-by": "match",
+    "equal": "match",
     "step-seconds": "step-time",
 }
 

@@ -74,6 +74,8 @@ _FILES: Final = ("--csv", "--json", "--svg", "--png", "--pdf", "--html")
 _VALUES: Final = {
     ("--by", "layer"): "block",
     ("--by", "kind"): "mixing",
+    ("--match", "parameters"): "params",
+    ("--match", "param"): "params",
     ("--format", "md"): "markdown",
     ("--format", "tex"): "latex",
     **{("--metric", word): "time" for word in ("latency", "seconds", "runtime", "speed", "ms")},
@@ -328,7 +330,6 @@ MEANT: Final[dict[str, Callable[[str], str]]] = {
     **dict.fromkeys(("--gpu", "--gpus"), _on),
     **dict.fromkeys(("-ngl", "--ngl", "--n-gpu-layers"), _offloaded),
     **dict.fromkeys(("--memory", "--vram", "--gpu-memory", "--ram"), _memory),
-    "--match": lambda value: "NAME:key=value for one of the models, as in compare vit mamba:depth=12",
     "--measured": lambda value: "--step-time 210ms, the seconds of one step",
     "--epochs": lambda value: "--tokens, the tokens of all epochs together, as in --tokens 75B",
     "--max-batch": lambda value: "--mode decode --on h100-sxm, which says up to which batch it fits",

@@ -27,11 +27,23 @@ SortBy = Annotated[
 ]
 
 
+Match = Annotated[
+    str | None,
+    shared.option(
+        "--match",
+        "params|macs|flops",
+        "Give each other spec the depth with which it costs as much as the first.",
+        "Run",
+    ),
+]
+
+
 @shared.options(CompareOptions, "verbose", *shared.REPORT)
 def run(
     context: typer.Context,
     specs: Specs = None,
     sort: SortBy = None,
+    match: Match = None,
     from_: From = None,
     machine: Machine = None,
     **given: Any,
@@ -53,6 +65,8 @@ def run(
         return
     specs = shared.counted_specs(context, specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")
+    if match is not None:
+        specs = _matched(specs, match, given)
     if (option := varied(given)) is not None:
         _over(option, specs, target, given, ordered=sort is not None, verbose=verbose)
         return
@@ -64,6 +78,21 @@ def run(
         return
     target.document(document(comparison, verbose=verbose))
     shared.verdict(comparison.ledgers)
+
+
+def _matched(specs: list[str], match: str, given: dict[str, Any]) -> list[str]:
+    """The specs with the depths at which they cost as much as the first.
+
+    Raises:
+        UsageError: it is no quantity that can be matched, or several sizes are given, at which that differs.
+    """
+    from xfcost.api.matching import WORDS, matched
+    from xfcost.ledger.option_readers import one_of
+    from xfcost.spec.load import expanded
+
+    quantity = one_of(WORDS)("--match", match)
+    at = {name: None if "," in str(given[name]) else given[name] for name in ("N", "size", "batch")}
+    return matched(expanded(specs), quantity, {**given, **at, "batch": at["batch"] or 1}, say)
 
 
 def _over(
