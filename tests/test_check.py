@@ -1,11 +1,13 @@
 """`xfcost check`: budgets of the command line and of pyproject.toml, what is over them, and the hook of pre-commit."""
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from msgspec.structs import replace
 
 import xfcost
 from calibrated import keep_calibration
-from helpers import environment, table_of, xf
+from helpers import environment, stdout_of, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.cli import command
 from xfcost.ledger.budgets import BUDGETS, Budget
@@ -416,3 +418,44 @@ def test_targets_that_are_valid_are_named_beside_those_that_are_not(tmp_path, mo
     assert absent.startswith("  nothing.yaml: no such file")
     alone = xf("check", "bad.yaml")
     assert alone.stderr.startswith("error: bad.yaml:3 ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: vit\nmax_params: 30M\nmax_flops: 50 GFLOPs",
+        "models:\n- {spec: vit, limits: {params: <= 30M, flops: 50G}}",
+        "version: 1\ndefaults: {batch_size: 1}\nchecks:\n- {name: vit, max-params: 30M, max_flops: 50G}",
+        "models: {vit: {max_params: 30M, max_flops: 50G}}",
+        "max_params: 30M\nmax_flops: 50G\ncheck: [{target: vit}]",
+    ],
+)
+def test_budgets_may_be_yaml(text, tmp_path):
+    (tmp_path / "budgets.yaml").write_text(text)
+    for words in (["budgets.yaml"], ["--config", "budgets.yaml"], ["--budget", "budgets.yaml"]):
+        said = stdout_of("check", *words, cwd=tmp_path)
+        assert said.startswith("within all 2 budgets")
+        assert re.search(r"within +parameters +22.06 M +30 M", said)  # 22,055,272 of ViT-S/8
+    (tmp_path / "budgets.yaml").write_text(text.replace("30M", "20M"))
+    assert xf("check", "budgets.yaml", cwd=tmp_path).returncode == 1
+
+
+def test_annotations_of_a_pull_request_and_test_cases():
+    found = xf("check", "vit", "gpt2", "--max-params", "30M", "--format", "github")
+    assert found.returncode == 1
+    assert found.stdout.splitlines() == [
+        "::error file=gpt2,title=xfcost::GPT-2 (124M): parameters 124.4 M, over the limit of 30 M",
+        "::notice title=xfcost::over 1 of 2 budgets",
+    ]
+    suite = ET.fromstring(xf("check", "vit", "gpt2", "--max-params", "30M", "--format", "junit").stdout)  # noqa: S314 - ours
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [case.get("classname") for case in suite if case.find("failure") is not None] == ["gpt2"]
+
+
+def test_the_specs_of_a_folder_are_checked(tmp_path):
+    (tmp_path / "specs/inner").mkdir(parents=True)
+    (tmp_path / "specs/a.yaml").write_text("extends: vit\nname: a")
+    (tmp_path / "specs/inner/b.yml").write_text("extends: vit\nname: b\nset: {stages.0.depth: 13}")
+    assert {"specs/a.yaml", "specs/inner/b.yml"} <= {*stdout_of("check", "specs", cwd=tmp_path).splitlines()}
+    # 13·(12·384² + 13·384) of blocks, against 12 of 22.06 M
+    assert xf("check", "specs", "--max-params", "23M", cwd=tmp_path).returncode == 1

@@ -51,6 +51,8 @@ _DRAWN: Final = frozenset(
     f"--{name}" for name in ("loglog", "log-log", "log", "logx", "logy", "log-scale", "slopes", "fit")
 )
 _CHECKED: Final = frozenset(("--strict", "--ci", "--fail", "--exit-code", "--validate"))
+# What a run on a device says without a flag.
+_SERVED: Final = frozenset(("--max-batch", "--fits", "--throughput", "--ttft", "--tpot", "--tokens-per-second"))
 # Letters of other tools.
 _LETTERS: Final = {"-n": "--N", "-N": "--N", "-c": "--N", "-b": "--batch", "-r": "--lora", "-k": "--draft-tokens"}
 # Options with a list, which other tools take as several words -> what joins them.
@@ -189,6 +191,7 @@ def _of_others(
         (own in _SHOWN and {"--by", "--sort"} & {*options})
         or (own in _DRAWN and "--metric" in options)
         or (own in _CHECKED and "--max-macs" in options)
+        or (own in _SERVED and "--memory-share" in options and not after[:1].isdecimal())
     ):
         yield word
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from xfcost.ledger.errors import UsageError, printable, shown
+from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.files import Expected
 from xfcost.spec.reader import read, read_file
 
@@ -44,7 +44,8 @@ def project_table(file: Path) -> dict[str, Any] | None:
     """
     name = shown(os.path.relpath(file), 200)
     if file.suffix in (".yaml", ".yml"):
-        return _tables(read(read_file(file, name, _YAML), name)[0])
+        data = read(read_file(file, name, _YAML), name)[0]
+        return {"check": [_target(data)]} if {*_TARGETS, "target"} & data.keys() else _tables(data)
     tool = _toml(read_file(file, name, _EXPECTED), name).get("tool", {})
     if not isinstance(tool, dict):
         raise UsageError(f"{name}: tool: expected tables, [{TABLE}] and others, got {shown(tool)}")
@@ -52,6 +53,20 @@ def project_table(file: Path) -> dict[str, Any] | None:
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"{name}: {TABLE}: expected a table, [{TABLE}], got {shown(table)}")
     return table
+
+
+def has_budgets(file: Path) -> bool:
+    """Is it a YAML file of budgets, and no spec?"""
+    if file.suffix not in (".yaml", ".yml") or not file.is_file():
+        return False
+    try:
+        data = read(read_file(file, file.name), file.name)[0]
+    except SpecError:  # what is wrong is told of a spec
+        return False
+    limited = any(str(key).replace("_", "-").startswith("max-") for key in data)
+    return (limited and not {"stages", "encoder", "input"} & data.keys()) or any(
+        key in data for key in ("checks", "models")
+    )
 
 
 def _tables(data: dict[str, Any]) -> dict[str, Any]:

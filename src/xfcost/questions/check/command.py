@@ -73,11 +73,15 @@ def run(
     from xfcost.api.runs import taken_budgets
     from xfcost.questions.check.answer import check_all, in_folders, planned
     from xfcost.questions.check.text import document, junit, workflow_commands
+    from xfcost.spec.project import has_budgets
 
     forms: dict[str, Callable[[CheckResult], str]] = {"github": workflow_commands, "junit": junit}
     lines = forms.get(given["format_"])
     if lines is not None:
         given["format_"] = "json"
+    [alone] = targets if targets is not None and len(targets) == 1 else [""]
+    if config is None and has_budgets(Path(alone)):
+        targets, config = None, Path(alone)
     target = shared.target_of(given, FORMATS)
     budgets = taken_budgets(given)
     written = {name: value for name, value in given.items() if shared.is_given(context, name)}
