@@ -157,3 +157,9 @@ def test_no_layer_of_a_list_is_left_out(own):
     # tables 1128·64, convolutions 7·64² and 3·64² with biases, 4·64·65 and 2·64·96 + 160 with biases, six norms of 128
     assert ledger.params == 1128 * 64 + 10 * 64**2 + 128 + 4 * 64 * 65 + 2 * 64 * 96 + 160 + 6 * 128
     assert ledger.agreement.exact
+
+
+def test_what_the_model_has_no_place_for_is_listed(own):
+    [said] = load(own("dim: 64\ndepth: 2\nheads: 4\nvocab: 99\nconv_kernel: 7\npatch_size: 4\nlr: 0.1\n")).remarks
+    assert "read as a ViT" in said  # by its patches
+    assert "not read: lr, vocab, conv_kernel" in said

@@ -155,6 +155,12 @@ class Hyperparameters:
         self.not_read: list[str] = [] if around is None else around.not_read
         self.left_out: list[str] = [] if around is None else around.left_out
         """What the file leaves out, in words."""
+        self.taken: set[str] = set()
+        """The hyperparameters whose values were asked for."""
+        self.scopes: list[Hyperparameters] = [self] if around is None else around.scopes
+        """Of the file: itself, and its parts."""
+        if around is not None:
+            self.scopes.append(self)
         self.parts: dict[str, tuple[Any, YamlPath]] = {}
         """Lists of stages and layers, and mappings with a name of one letter, as the file has them."""
 
@@ -168,10 +174,12 @@ class Hyperparameters:
 
     def read(self, data: dict[str, Any], path: YamlPath, section: dict[str, str]) -> None:
         """Take the words of a mapping; those that are not known are errors."""
+        if "d_v" in data and data["d_v"] == data.get("d_k"):  # values are as wide as keys anyway
+            data = {key: value for key, value in data.items() if key != "d_v"}
         for key, value in data.items():
             here, word = (*path, key), _word(key)
             meaning = section.get(word) or MEANT.get(word)
-            if _NOT_READ.match(word) or (word == "d_v" and value == data.get("d_k")):
+            if _NOT_READ.match(word):
                 self.not_read.append(str(key))
             elif isinstance(value, dict):
                 self._section(word, value, here, section)
@@ -252,6 +260,23 @@ class Hyperparameters:
         """As the file has it, here or around."""
         return self.given.get(name) or (self.around.reading(name) if self.around else None)
 
+    def note_taken(self, name: str) -> None:
+        """Note that a value was asked for, where the file has it."""
+        if name in self.given or self.around is None:
+            self.taken.add(name)
+        else:
+            self.around.note_taken(name)
+
+    def unused(self) -> list[str]:
+        """Words of the file that say nothing of the model that was read, and those that are never read."""
+        left = [
+            str(reading.path[-1])
+            for scope in self.scopes
+            for name, reading in scope.given.items()
+            if name not in scope.taken and name not in ("name", "model", "preset")
+        ]
+        return [*self.not_read, *dict.fromkeys(left)]
+
     def has(self, *names: str) -> bool:
         """Does the file say one of them?"""
         return any(self.reading(name) for name in names)
@@ -259,6 +284,7 @@ class Hyperparameters:
     def value(self, name: str, otherwise: Any = None, words: str = "") -> Any:
         """What the file says; else `otherwise`, which a sentence names by the `words`."""
         found = self.reading(name)
+        self.note_taken(name)
         if found is None and words:
             self.left_out.append(words)
         return otherwise if found is None else found.value

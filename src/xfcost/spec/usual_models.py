@@ -192,7 +192,7 @@ def from_hyperparameters(
             result.lines[path] = source.lines.get(found.path, (source.name, 1))
     left_out = list(dict.fromkeys(given.left_out))
     rest = f"; not given, so as usual: {', '.join(left_out)}" if left_out else ""
-    unread = f"; not read: {', '.join(given.not_read)}" if given.not_read else ""
+    unread = f"; not read: {', '.join(given.unused())}" if given.unused() else ""
     result.read_as = f"hyperparameters, read as {what}{rest}{unread} (`xfcost show {source.name}` prints the spec)"
     return {"name": name, **spec}, result
 
