@@ -61,7 +61,7 @@ def has_budgets(file: Path) -> bool:
         return False
     try:
         data = read(read_file(file, file.name), file.name)[0]
-    except SpecError:  # what is wrong is told of a spec
+    except SpecError:  # the command that reads it as a spec says what is wrong
         return False
     limited = any(str(key).replace("_", "-").startswith("max-") for key in data)
     return (limited and not {"stages", "encoder", "input"} & data.keys()) or any(
