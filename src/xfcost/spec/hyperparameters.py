@@ -133,6 +133,7 @@ _NOT_READ: Final = re.compile(
 _YES: Final = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
 _THOUSANDS: Final = re.compile(r"(\d+)[kK]i?")
 _MOST_RATIO: Final = 16
+_TYPES: Final = ("type", "model_type", "arch", "architecture", "model", "family", "kind", "backbone")
 _DESCRIBED: Final = ("input", "inputs", "head", "output", "lm_head", "embed", "stem")
 _SHAPES: Final = ("input", "inputs", "input_size", "input_shape", "image_size", "img_size", "image")
 
@@ -155,6 +156,8 @@ class Hyperparameters:
         self.not_read: list[str] = [] if around is None else around.not_read
         self.left_out: list[str] = [] if around is None else around.left_out
         """What the file leaves out, in words."""
+        self.types: list[Reading] = [] if around is None else around.types
+        """What the file calls the model."""
         self.taken: set[str] = set()
         """The hyperparameters whose values were asked for."""
         self.scopes: list[Hyperparameters] = [self] if around is None else around.scopes
@@ -224,6 +227,8 @@ class Hyperparameters:
             value = _YES.get(value.lower(), value)
             value = int(thousands[1]) * (1000 if meaning == "vocabulary" else 1024) if thousands else value
         old = self.given.get(meaning)
+        if meaning == "model" and isinstance(value, str) and _word(path[-1]) in _TYPES:
+            self.types.append(Reading(value, path))
         if meaning == "model":  # each says something of it
             self.given["model"] = Reading(f"{old.value} {value}" if old else str(value), path)
         elif meaning == "network" and _word(value) == "moe":

@@ -23,16 +23,23 @@ Part = dict[str, Any]
 
 # A model -> words of a file's type, task or name that say it; the first decides.
 _MODELS: Final = {
-    "encoder-decoder": r"enc\w* dec|seq2seq|seq 2 seq|\bt5|\bbart\b|translation",
+    "encoder-decoder": r"enc\w* dec|seq2seq|seq 2 seq|translation",
     "swin": r"\bswin|hierarchical",
     "mixer": r"mlp mixer|\bmixer b",
     "mamba": r"\bmamba|\bssm\b|state space",
     "vit": r"\bvit|\bdeit|vision|image class",
-    "bert": r"\bbert|roberta",
+    "bert": r"\bbert",
     "encoder": r"encoder|masked|\bmlm|bidirectional",
-    "llama": r"llama|mistral|mixtral|qwen|gemma|\bphi|deepseek|olmo",
+    "llama": r"llama|mistral|mixtral|qwen|olmo",
     "gpt": r"gpt|decoder|causal|language|\blm\b|\bllm\b|autoregressive",
 }
+# Types that say no more than what is known anyway.
+_NEUTRAL: Final = re.compile(
+    r"transformers?|custom|own|my|text|tokens?|sequence|images?|pixels?|classif\w*|model|net|network|blocks?|layers?|"
+    r"attention|attn|linear|dense|moe|mixture|of|experts|hybrid|softmax|pre|post|norm|base|small|large|tiny|medium|mini|"
+    r"nano|\d+\w*|v\d|self|full|plain|standard|vanilla|generic|default|only|wrapper|stack|head|pooler?|mlp|none|"
+    r"float\w*|vocab\w*|logits|embeddings?|class|cls|patch\w*|conv\w*|stem|input\w*|output\w*|next|token|prediction"
+)
 _READ_AS: Final = {
     "encoder-decoder": "the Transformer of Vaswani et al. 2017",
     "swin": "a Swin-like hierarchy",
@@ -180,6 +187,7 @@ def from_hyperparameters(
     blocks = given.has("depth", "encoder_layers", "every", "pattern") or "layers" in given.parts
     if preset is None and not (given.has("width") and blocks) and "stages" not in given.parts:
         return data, source
+    _check_type(given)
     name = str(given.value("name") or source.name.rpartition("/")[2].rpartition(".")[0] or "model")
     what = f"`{preset}` with other values" if preset else _READ_AS[_like(given)]
     spec = _changed(given, preset) if preset else _spec(given)
@@ -195,6 +203,19 @@ def from_hyperparameters(
     unread = f"; not read: {', '.join(given.unused())}" if given.unused() else ""
     result.read_as = f"hyperparameters, read as {what}{rest}{unread} (`xfcost show {source.name}` prints the spec)"
     return {"name": name, **spec}, result
+
+
+def _check_type(given: Hyperparameters) -> None:
+    """Refuse a type that is none of the usual models, and no other word for a transformer."""
+    for value, path in given.types:
+        text = re.sub(r"[^a-z0-9]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", value).lower()).strip()
+        known = any(re.search(words, text) for words in _MODELS.values())
+        if not known and not all(map(_NEUTRAL.fullmatch, text.split())):
+            given.error(
+                path,
+                f"unknown model {shown_value(value)}; expected gpt, llama, bert, encoder, encoder-decoder, vit, swin, "
+                "mixer or mamba; other mechanisms are a `mixer`, as in mixer: retention",
+            )
 
 
 def _read_ends(given: Hyperparameters) -> None:
@@ -298,6 +319,8 @@ class _Usual:
         self.llama = like == "llama" or (like == "blocks" and _is_llama(given))
         self.image = like in ("vit", "swin", "mixer", "stages")
         self.mamba = like == "mamba"
+        second = re.search(r"mamba[_ -]?2", f"{given.value('model')} {given.value('name')}".lower())
+        self.mixer = ("mamba2" if second else "mamba") if self.mamba else ""
         self.causal = given.flag("causal", like in ("gpt", "llama", "mamba"))
         self.bias = given.flag("bias", not self.llama)
         self.norm = "rms_norm" if self.llama or self.mamba or given.value("rms_norm") is True else "layer_norm"
@@ -347,7 +370,7 @@ def _heads(given: Hyperparameters) -> int:
 
 def _mixer(given: Hyperparameters, usual: _Usual, word: str = "") -> Part:
     """The component that mixes tokens."""
-    word = word or given.word("attention") or ("mamba" if usual.mamba else "window" if given.has("window") else "full")
+    word = word or given.word("attention") or usual.mixer or ("window" if given.has("window") else "full")
     word = "window" if given.has("window") and word in _FULL and not given.has("every", "pattern") else word
     kind = _KINDS.get(word, word)
     if word not in _FULL and word not in _LOCAL:
