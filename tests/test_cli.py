@@ -296,6 +296,8 @@ class TestRefusals:
             ("serve gpt2 --gpu l4 --prompt 512 -o a.csv", "analyze gpt2 --on l4 --N 512 -o a.csv --mode decode"),
             ("summary vit --time --device cpu", "analyze vit --device cpu"),
             ("summary vit --time", "analyze vit --device cpu"),
+            ("summary vit --by-op", "analyze vit"),
+            ("serve gpt2 --gpu l4 --context 8k --max-users", "analyze gpt2 --on l4 --N 8Ki --mode decode"),
             ("scale vit swin --sweep N=64,256", "plot vit swin --N 64,256"),
         ],
     )  # fmt: skip

@@ -106,7 +106,7 @@ def test_a_config_of_transformers_as_yaml_is_that_config(own):
 def test_the_report_says_as_what_it_was_read(own, tmp_path):
     place = own("d_model: 128\nn_layers: 2\nvocab: 99\ndropout: 0.1\n")
     [said] = load(place).remarks
-    assert said.startswith("hyperparameters, read as a GPT-2-like decoder; not given, so as usual: ")
+    assert said.startswith("hyperparameters, read as a GPT-2-like decoder; not read: dropout; not given, ")
     for words in ("LayerNorm", "1,024 tokens", "2 heads of 64", "4·d hidden units", "learned positions", "tied head"):
         assert words in said
     assert "not read: dropout" in said
@@ -163,3 +163,32 @@ def test_what_the_model_has_no_place_for_is_listed(own):
     [said] = load(own("dim: 64\ndepth: 2\nheads: 4\nvocab: 99\nconv_kernel: 7\npatch_size: 4\nlr: 0.1\n")).remarks
     assert "read as a ViT" in said  # by its patches
     assert "not read: lr, vocab, conv_kernel" in said
+
+
+REPEATED = """
+dim: 64
+heads: 4
+mlp_ratio: 2
+layers:
+  - {type: local_attention, window: 49, repeat: 9}
+  - {type: attention, repeat: 3}
+"""
+
+
+def test_layers_that_repeat_are_whole_blocks(own):
+    [stage] = load(own(REPEATED)).data["stages"]
+    assert [(group["repeat"], [part["kind"] for part in group["blocks"][0]]) for group in stage["blocks"]] == [
+        (9, ["sliding", "mlp"]), (3, ["full", "mlp"]),
+    ]  # fmt: skip
+    assert stage["blocks"][0]["blocks"][0][0]["window"] == 48  # 24 on each side, and the token itself
+    ledger = xfcost.analyze(own(REPEATED), N=96)
+    # 12 blocks: 4·64·65 of attention, 4·64² + 3·64 of the network, two norms of 128
+    assert ledger.params == 12 * (4 * 64 * 65 + 4 * 64**2 + 192 + 256)
+    # three layers read all pairs: 2·96²·64 each
+    assert ledger.total("macs", lambda row: row.mixing == "global") == 3 * 2 * 96**2 * 64
+    assert ledger.agreement.exact
+
+
+def test_a_list_of_convolutions_has_no_networks(own):
+    [stage] = load(own("d_model: 64\nlayers:\n- conv: {kernel_size: 3}\n- conv1d")).data["stages"]
+    assert [part["kind"] for part in stage["block"]] == ["conv", "conv"]

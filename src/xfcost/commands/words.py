@@ -41,7 +41,8 @@ _FLAGS: Final = {
 _SHOWN: Final = frozenset(
     f"--{name}"
     for name in (
-        "macs", "flops", "params", "parameters", "per-op", "per-operation", "ops", "operations", "details", "detailed",
+        "macs", "flops", "params", "parameters", "per-op", "per-operation", "by-op", "by-operation",
+        "ops", "operations", "details", "detailed",
         "crossover", "formula", "formulas", "complexity", "totals", "summary", "show", "print", "table", "kinds",
         "classify",
     )
@@ -52,7 +53,10 @@ _DRAWN: Final = frozenset(
 )
 _CHECKED: Final = frozenset(("--strict", "--ci", "--fail", "--exit-code", "--validate"))
 # What a run on a device says without a flag.
-_SERVED: Final = frozenset(("--max-batch", "--fits", "--throughput", "--ttft", "--tpot", "--tokens-per-second"))
+_SERVED: Final = frozenset(
+    ("--max-batch", "--max-batch-size", "--max-users", "--max-concurrency", "--max-context", "--fits", "--throughput",
+     "--ttft", "--tpot", "--tokens-per-second")
+)  # fmt: skip
 # Letters of other tools.
 _LETTERS: Final = {"-n": "--N", "-N": "--N", "-c": "--N", "-b": "--batch", "-r": "--lora", "-k": "--draft-tokens"}
 # Options with a list, which other tools take as several words -> what joins them.
@@ -262,19 +266,16 @@ class Binary(NamedTuple):
     """`32Ki`."""
 
 
-def in_binary(value: str) -> Binary | None:
-    """`32k` as contexts are called; None of what is called otherwise, as `10k` and `2k`."""
+def in_binary(value: str, least: int = 16) -> Binary | None:
+    """`32k` as contexts are called; None of what is called otherwise, as `10k`, and of fewer than `least` thousands."""
     number = int(value[:-1]) if value.endswith("k") and value[:-1].isdecimal() else 0
-    called = number >= _LEAST_CONTEXT and number.bit_count() == 1
+    called = number >= least and number.bit_count() == 1
     return Binary(1000 * number, 1024 * number, f"{number}Ki") if called else None
-
-
-_LEAST_CONTEXT: Final = 16
 
 
 def _thousands(name: str, value: str) -> str:
     """Of a context in thousands the number that it has."""
-    binary = in_binary(value) if name in _CONTEXTS else None
+    binary = in_binary(value, least=1) if name in _CONTEXTS else None
     return value if binary is None else binary.text
 
 

@@ -201,7 +201,7 @@ def from_hyperparameters(
     left_out = list(dict.fromkeys(given.left_out))
     rest = f"; not given, so as usual: {', '.join(left_out)}" if left_out else ""
     unread = f"; not read: {', '.join(given.unused())}" if given.unused() else ""
-    result.read_as = f"hyperparameters, read as {what}{rest}{unread} (`xfcost show {source.name}` prints the spec)"
+    result.read_as = f"hyperparameters, read as {what}{unread}{rest} (`xfcost show {source.name}` prints the spec)"
     return {"name": name, **spec}, result
 
 
@@ -250,6 +250,17 @@ def _is_spec(data: dict[str, Any]) -> bool:
     return any(written) or (bool(items) and not any(described) and not any(worded))
 
 
+_BARE: Final = (
+    "conv",
+    "depthwise_conv",
+    "average_pool",
+    "convnext",
+    "inverted_residual",
+    "token_mlp",
+    "lstm",
+    "gru",
+    "rnn",
+)
 _RECURRENT: Final = ("mamba", "mamba2", "retention", "rwkv_time", "gated_delta")
 _HOW: Final = ("block", "pattern", "blocks")
 
@@ -370,8 +381,9 @@ def _heads(given: Hyperparameters) -> int:
 
 def _mixer(given: Hyperparameters, usual: _Usual, word: str = "") -> Part:
     """The component that mixes tokens."""
-    word = word or given.word("attention") or usual.mixer or ("window" if given.has("window") else "full")
-    word = "window" if given.has("window") and word in _FULL and not given.has("every", "pattern") else word
+    if not word:  # a window makes attention local, unless its layer says that it is full
+        word = given.word("attention") or usual.mixer or "full"
+        word = "window" if given.has("window") and word in _FULL else word
     kind = _KINDS.get(word, word)
     if word not in _FULL and word not in _LOCAL:
         if kind not in MECHANISMS:
@@ -390,7 +402,10 @@ def _mixer(given: Hyperparameters, usual: _Usual, word: str = "") -> Part:
         given.error(found.path if found else (), f"{word} attention needs `window: 128`, its tokens")
     if local and usual.image:
         return {"kind": "window", "size": given.value("window"), "heads": heads}
-    part = {"kind": "sliding", "window": given.value("window")} if local else {"kind": "full"}
+    window = given.value("window") if local else None
+    if isinstance(window, int) and window % 2 and not usual.causal:  # 49 are 24 on each side, and the token itself
+        window -= 1
+    part = {"kind": "sliding", "window": window} if local else {"kind": "full"}
     kv = 1 if word in ("mqa", "multi_query", "multi_query_attention") else given.value("kv_heads")
     position = "rope" if given.value("rope") is True else given.choice("position", _POSITIONS, usual.position)
     part |= {"heads": heads, **({"causal": True} if usual.causal else {})}
@@ -446,13 +461,7 @@ def _blocks(given: Hyperparameters, usual: _Usual) -> Part:
     """One stage: a block that repeats, or a pattern."""
     width, depth = given.value("width"), given.value("depth", 1)
     if "layers" in given.parts:
-        items = _listed(given, usual, *given.parts["layers"])
-        if any(isinstance(one, list) or "repeat" in one for one in items):
-            return {
-                "dim": width,
-                "blocks": [one if isinstance(one, list) or "repeat" in one else [one] for one in items],
-            }
-        return {"dim": width, "depth": depth, "block": items}
+        return {"dim": width, **_arranged(given, _listed(given, usual, *given.parts["layers"]))}
     words = list(words_of(given, "pattern"))
     if given.has("every"):
         words = ["local" if given.has("window") else "mamba"] * (given.number("every") - 1) + ["full"]
@@ -472,16 +481,32 @@ def _block(given: Hyperparameters, usual: _Usual, word: str = "") -> list[Part]:
     return [mixer] if alone or mixer["kind"] in ("convnext", "inverted_residual") else [mixer, _network(given, usual)]
 
 
+def _arranged(given: Hyperparameters, items: list[Any]) -> Part:
+    """A list of sub-layers as a block, of blocks as a pattern, and of some that repeat as written."""
+    if not any(isinstance(one, list) or "repeat" in one for one in items):
+        return {"depth": given.value("depth", 1), "block": items}
+    blocks = [one if isinstance(one, list) or "repeat" in one else [one] for one in items]
+    if all(isinstance(one, list) for one in blocks):
+        return {"depth": given.value("depth", len(blocks)), "pattern": blocks}
+    number = sum(one["repeat"] if isinstance(one, dict) else 1 for one in blocks)
+    flat = all(isinstance(one, list) or len(one["blocks"]) == 1 for one in blocks)
+    if flat and (found := given.reading("depth")) and given.value("depth") != number:
+        given.error(found.path, f"{found.value}, but the layers are {number} in all")
+    return {"blocks": blocks}
+
+
 def _listed(given: Hyperparameters, usual: _Usual, items: list[Any], path: YamlPath) -> list[Any]:
     """A list of layers: sub-layers, blocks (lists of them) and groups of blocks that repeat.
 
-    A layer is a word, `attention: {heads: 8}`, `{type: attention, heads: 8}`, or a block with a `mixer`.
+    A layer is a word, `attention: {heads: 8}`, `{type: attention, heads: 8}`, or a block with a `mixer`. Where no layer
+    is a feed-forward network or a convolution, each is a whole block with a network.
     """
+    words = [MEANT.get(kind, kind) for kind, _ in map(_layer, items)]
+    whole = not any(word in ("network", *_NETWORKS, *_GATED) or _KINDS.get(word, word) in _BARE for word in words)
     result: list[Any] = []
-    for number, item in enumerate(items):
+    for number, (item, word) in enumerate(zip(items, words, strict=True)):
         here = (*path, number)
         kind, values = _layer(item)
-        word = MEANT.get(kind, kind)
         if word in _NOT_MIXED or kind in _ENDS:
             continue
         section = "ffn" if word in ("network", *_NETWORKS, *_GATED) else "attention"
@@ -489,21 +514,27 @@ def _listed(given: Hyperparameters, usual: _Usual, items: list[Any], path: YamlP
         inner = given.part(
             {key: one for key, one in values.items() if key != groups}, here, "" if kind == "" else section
         )
+        repeat = inner.given.pop("depth", None)
         if isinstance(values.get(groups), list):
-            blocks = _listed(inner, usual, values[groups], (*here, groups))
-            blocks = [blocks] if all(isinstance(one, dict) and "repeat" not in one for one in blocks) else blocks
-            result.append({"repeat": inner.value("depth", 1), "blocks": blocks})
-        elif _BLOCK_ITEMS.fullmatch(kind) or (kind == "" and inner.has("attention")):
-            repeat, block = inner.given.get("depth"), _block(inner, usual)
-            result.append({"repeat": repeat.value, "blocks": [block]} if repeat else block)
+            made = _listed(inner, usual, values[groups], (*here, groups))
+            blocks = [made] if all(isinstance(one, dict) and "repeat" not in one for one in made) else made
+            result.append({"repeat": 1 if repeat is None else repeat.value, "blocks": blocks})
+            continue
+        one: Any
+        mixer = "" if word == "attention" else word
+        if _BLOCK_ITEMS.fullmatch(kind) or (kind == "" and inner.has("attention")):
+            one = _block(inner, usual)
         elif section == "ffn":
-            result.append(_network(inner, usual))
+            one = _network(inner, usual)
         elif word in ("attention", *_FULL, *_LOCAL, *_KINDS, *MECHANISMS):
-            result.append(_mixer(inner, usual, "" if word == "attention" else word))
+            one = _block(inner, usual, mixer) if whole else _mixer(inner, usual, mixer)
         else:
             given.error(
                 here, f"unknown layer {shown_value(kind)}; expected attention, mlp, norm or a mechanism, as mamba"
             )
+            continue
+        block = one if isinstance(one, list) else [one]
+        result.append(one if repeat is None else {"repeat": repeat.value, "blocks": [block]})
     return result or [{"kind": "mlp"}]
 
 

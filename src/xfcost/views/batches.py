@@ -22,6 +22,8 @@ from xfcost.report.input_description import default_notes, input_warnings
 from xfcost.views.compare import power_text
 
 _MOST_RUNS: Final = 100
+# Parameters of the largest of several models over those of the smallest, from which a line says that they differ.
+_UNLIKE: Final = 1.5
 _LEAST_SIZES: Final = 3
 # Columns that make room for those of devices.
 _OF_COUNTS: Final = ("macs", "flops", "attention_peak_bytes")
@@ -196,6 +198,7 @@ def _parts(
     yield from (Gap(), DataTable(heads, rows))
     if option != "batch" and each > 1:
         yield TextLines([_growth(ledgers[first : first + each]) for first in range(0, len(ledgers), each)])
+    yield TextLines(list(_unlike(systems)) if several else [])
     below: list[TextLines] = []
     if option != "batch":  # what the largest size is warned of
         largest = [ledgers[place : place + each][-1].metadata for place in range(0, len(ledgers), each)]
@@ -210,6 +213,16 @@ def _parts(
     if any(text.texts for text in below):
         yield Gap()
         yield from below
+
+
+def _unlike(systems: Sequence[Ledger]) -> Iterator[str]:
+    """That models differ in size, and their costs for that reason too."""
+    least, most = (pick(one.params or 0 for one in systems) for pick in (min, max))
+    if most > _UNLIKE * least:
+        yield (
+            f"These models differ in size ({units.count(least)} to {units.count(most)} parameters): exponents compare "
+            "the mechanisms, and --match params gives them equal sizes."
+        )
 
 
 def _growth(ledgers: Sequence[Ledger]) -> str:
