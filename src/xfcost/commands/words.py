@@ -75,6 +75,7 @@ _CONTEXTS: Final = {
 }  # fmt: skip
 _DTYPES: Final = {"fp32", "float32", "tf32", "fp16", "float16", "half", "bf16", "bfloat16", "bf16-mixed", "16-mixed"}
 # The endings of files that are written.
+_PICTURES: Final = (".png", ".pdf", ".svg")
 _FILES: Final = ("--csv", "--json", "--svg", "--png", "--pdf", "--html")
 # Values that other tools have for ours.
 _VALUES: Final = {
@@ -172,6 +173,8 @@ def _translated(word: str, words: list[str], options: Collection[str], *, models
         yield from _with_values(name, own, value if equals else None, words, models=models)
     elif name == "--junit" and after.endswith(".xml") and "--output" in options:
         yield from ("--format", "junit", "--output", words.pop(0))
+    elif name in ("--plot", "--figure") and "--metric" in options:
+        yield from ("--output", words.pop(0)) if after.endswith(_PICTURES) and not equals else ()
     elif name in _FILES and after.endswith(f".{name[2:]}") and "--output" in options:
         yield from ("--output", words.pop(0))
     else:
@@ -194,6 +197,7 @@ def _of_others(
     elif not (
         (own in _SHOWN and {"--by", "--sort"} & {*options})
         or (own in _DRAWN and "--metric" in options)
+        or (own in ("--memory", "--attention-memory") and "--by" in options and not after[:1].isdecimal())
         or (own in _CHECKED and "--max-macs" in options)
         or (own in _SERVED and "--memory-share" in options and not after[:1].isdecimal())
     ):
@@ -466,7 +470,7 @@ def meant(words: Sequence[str], options: Callable[[str], Collection[str]]) -> li
     if own == "analyze" and before > 1:
         own = "compare"
     elif before == 1 and (own == "compare" or (own == "plot" and _lists(translated(rest, options(own))))):
-        own = "analyze"
+        own = "plot" if own == "plot" and any(word.endswith(_PICTURES) for word in rest) else "analyze"
     given = list(translated(rest, options(own)))
     flags = {"--output" if word == "-o" else word.partition("=")[0] for word in given}
     added = [word for flag, value in more.items() if flag not in flags for word in (flag, value) if word]

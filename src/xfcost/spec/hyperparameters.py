@@ -90,7 +90,7 @@ MEANT: Final = {
 # A section -> what a word means in it.
 _SECTIONS: Final[dict[str, dict[str, str]]] = {
     "attention attn self_attention": {
-        "name type kind impl": "attention", "num n count": "heads", "dim": "head_dim", "size": "window",
+        "name type kind impl": "attention", "num": "heads", "dim": "head_dim", "size": "window",
         "bias": "attention_bias",
     },
     "mixer token_mixer": {"name type kind": "attention", "kernel_size kernel": "kernel"},

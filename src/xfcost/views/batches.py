@@ -77,6 +77,8 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
                 values = [memory.reserved for memory in _memories(ledgers)]
             if any(values) and not (on_devices and key in _OF_COUNTS):
                 yield _Column(quantity.head, key, values, [figure_text(key, value) for value in values])
+            if key == "macs" and not on_devices and all(ledger.has_kinds for ledger in ledgers):
+                yield _global_share(ledgers)
         elif key in _ROUNDS:
             head, of, text = _ROUNDS[key]
             found = [ledger.speculation for ledger in ledgers]
@@ -87,6 +89,13 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
                 yield _Column(head, key, values, [units.DASH if value is None else text(value) for value in values])
         elif on_devices:
             yield _of_devices(key, ledgers, ledgers[0].metadata.mode)
+
+
+def _global_share(ledgers: Sequence[Ledger]) -> _Column:
+    """The share of the MACs that global mixing costs."""
+    parts = [ledger.total("macs", lambda row: row.mixing == "global") or 0 for ledger in ledgers]
+    texts = [units.percent(part, ledger.macs or 0) for part, ledger in zip(parts, ledgers, strict=True)]
+    return _Column("global", "macs_global", parts, texts)
 
 
 def _memories(ledgers: Sequence[Ledger]) -> list[MemoryNeed]:

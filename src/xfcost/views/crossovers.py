@@ -31,7 +31,7 @@ def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLi
         return
     searches = comparison.searches if verbose else list(map(_of_usual_sizes, comparison.searches))
     lines = order_lines(searches, lambda tokens: f"N = {tokens:,}", verbose=verbose)
-    words = (f"crossovers at equal N{(part := forward_part(comparison))}", f"crossover{part}")
+    words = (f"crossovers at equal N{(part := forward_part(comparison))}", f"crossover at equal N{part}")
     yield from _headed(words, searches, lines, verbose=verbose)
 
 

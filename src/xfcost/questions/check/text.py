@@ -75,6 +75,8 @@ def _parts(found: CheckResult) -> Iterator[Part]:
         yield from (Gap(), TextLines(["", one.run], head=heading))
         if one.held:
             yield _budgets(one.held)
+        if any(held.verdict == "over" and held.budget.quantity == "flops" for held in one.held):
+            yield TextLines(["FLOPs are 2·MACs and element-wise work; --max-macs limits MACs."])
         yield TextLines([text for held in one.held for text in _of_seconds(held)])
         yield TextLines(
             [
