@@ -297,6 +297,8 @@ class TestRefusals:
             ("summary vit --time --device cpu", "analyze vit --device cpu"),
             ("summary vit --time", "analyze vit --device cpu"),
             ("summary vit --by-op --memory", "analyze vit"),
+            ("mem --model-id gpt2", "analyze gpt2 --on h100-sxm"),
+            ("vit swin --match-params", "compare vit swin --match params"),
             ("scale vit --N 196,784 --plot a.png", "plot vit --N 196,784 --output a.png"),
             ("serve gpt2 --gpu l4 --context 8k --max-users", "analyze gpt2 --on l4 --N 8Ki --mode decode"),
             ("scale vit swin --sweep N=64,256", "plot vit swin --N 64,256"),

@@ -86,8 +86,28 @@ stages:
 """
 
 
-def test_stages_say_their_mixers(own):
-    ledger = xfcost.analyze(own(STAGES))
+IN_WORDS = """
+input: {image_size: 224, channels: 3}
+num_classes: 1000
+stem: {type: patch_embed, patch_size: 4, dim: 64}
+stages:
+  - dim: 64
+    depth: 2
+    blocks:
+      - depthwise_conv: {kernel_size: 7}
+      - mlp: {ratio: 4}
+  - dim: 256
+    depth: 6
+    downsample: 2
+    blocks:
+      - attention: {num_heads: 8}
+      - mlp: {ratio: 4}
+"""
+
+
+@pytest.mark.parametrize("text", [STAGES, IN_WORDS], ids=["mixers", "lists"])
+def test_stages_say_their_mixers(text, own):
+    ledger = xfcost.analyze(own(text))
     assert {"local", "global"} <= {row.mixing for row in ledger.rows}
     # patches 64·49 and a norm 128; 2 blocks of 64·50, 8·64² + 5·64 and two norms of 128; a convolution 256·257 and a
     # norm 512; 6 blocks of 12·256² + 9·256 and two norms of 512; a norm 512 and a classifier 257,000

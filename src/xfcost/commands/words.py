@@ -52,6 +52,8 @@ _DRAWN: Final = frozenset(
     f"--{name}" for name in ("loglog", "log-log", "log", "logx", "logy", "log-scale", "slopes", "fit")
 )
 _CHECKED: Final = frozenset(("--strict", "--ci", "--fail", "--exit-code", "--validate"))
+# Options of other tools with the model.
+_NAMES: Final = frozenset(("--model", "--model-id", "--model-name", "--model-name-or-path", "--checkpoint-path"))
 # What a run on a device says without a flag.
 _SERVED: Final = frozenset(
     ("--max-batch", "--max-batch-size", "--max-users", "--max-concurrency", "--max-context", "--fits", "--throughput",
@@ -192,8 +194,13 @@ def _of_others(
         yield from _REWRITTEN[own](value or words.pop(0))
     elif "--set" in options and after and (key := _key_of_blocks(own)) is not None:
         yield from ("--set", f"{key}={value or words.pop(0)}")
-    elif own in ("--family", "--search") and "--totals" in options and after:
+    elif (own in ("--family", "--search") and "--totals" in options and after) or (
+        own in _NAMES and after and not models
+    ):
         yield value or words.pop(0)
+    elif own in ("--match-params", "--match-macs", "--match-flops") and "--match" in options:
+        yield from ("--match", own.removeprefix("--match-"))
+        words[:] = words[1:] if words and words[0][:1].isdecimal() else words
     elif not (
         (own in _SHOWN and {"--by", "--sort"} & {*options})
         or (own in _DRAWN and "--metric" in options)

@@ -21,7 +21,7 @@ _EXPECTED: Final = Expected(
 
 _YAML: Final = Expected(what="a YAML file of budgets", missing=_EXPECTED.missing, large="budgets are a few lines")
 # Lists of targets, a target, and its budgets, as people call them.
-_CHECKS: Final = ("checks", "models", "targets", "specs")
+_CHECKS: Final = ("checks", "models", "targets", "specs", "budgets")
 _TARGETS: Final = ("spec", "model", "file", "path", "preset", "module")
 _LIMITS: Final = ("limits", "limit", "budget", "budgets", "max", "maximum")
 

@@ -244,10 +244,22 @@ def _is_spec(data: dict[str, Any]) -> bool:
     streams = [data, data.get("encoder"), data.get("decoder")]
     stages = [one["stages"] for one in streams if isinstance(one, dict) and "stages" in one]
     items = [item for one in stages for item in (one if isinstance(one, list) else [one])]
-    written = [isinstance(item, dict) and any(isinstance(item.get(k), list) for k in _HOW) for item in items]
-    described = [isinstance(item, dict) and {"mixer", "type", "attention", "heads"} & item.keys() for item in items]
+    written = [isinstance(item, dict) and any(_is_written(item.get(key)) for key in _HOW) for item in items]
+    described = [
+        isinstance(item, dict)
+        and ({"mixer", "type", "attention", "heads", "layers"} & item.keys() or isinstance(item.get("blocks"), list))
+        for item in items
+    ]
     worded = [isinstance(item, dict) and isinstance(item.get("block"), str) for item in items]
     return any(written) or (bool(items) and not any(described) and not any(worded))
+
+
+def _is_written(value: Any) -> bool:
+    """Is it a list of components, blocks or groups of a spec, and not one of layers in words?"""
+    items = value if isinstance(value, list) else []
+    return any(
+        isinstance(one, list) or (isinstance(one, dict) and {"kind", "repeat", "blocks"} & one.keys()) for one in items
+    )
 
 
 _BARE: Final = (
