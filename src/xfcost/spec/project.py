@@ -57,7 +57,7 @@ def project_table(file: Path) -> dict[str, Any] | None:
 
 def has_budgets(file: Path) -> bool:
     """Is it a YAML file of budgets, and no spec?"""
-    if file.suffix not in (".yaml", ".yml") or not file.is_file():
+    if file.suffix not in (".yaml", ".yml") or not os.path.isfile(file):
         return False
     try:
         data = read(read_file(file, file.name), file.name)[0]

@@ -441,7 +441,7 @@ def in_folders(targets: Sequence[str]) -> list[str]:
     found: list[str] = []
     for target in targets:
         folder = Path(target)
-        is_folder = folder.is_dir() and module_target(target) is None
+        is_folder = os.path.isdir(target) and module_target(target) is None
         files = sorted(one for ending in ("yaml", "yml") for one in folder.rglob(f"*.{ending}")) if is_folder else []
         found += map(str, files) if files else [target]
     return found

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from xfcost.api.axes import axis_of, listed_sizes
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
+# Two numbers of N may be those of two streams.
+_STREAMS: Final = 2
+# Of the name of a folder.
+_MOST_LETTERS: Final = 100
 Specs = Annotated[
     list[str],
     shared.spec_argument(f"One or more presets or paths; `common-*` matches several presets. {shared.OR_MODULES}"),
@@ -35,9 +40,11 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
 
     target = shared.default_target(specs, "report").with_suffix(".html")
     if output is not None:
-        target = output / target if output.is_dir() or not output.suffix else output  # a folder
-        target.parent.mkdir(parents=True, exist_ok=True)
-    if (several := listed_sizes(given["N"])) and range_ is None:  # the slider's
+        in_folder = os.path.isdir(output) or not (output.suffix or len(output.name) > _MOST_LETTERS)
+        target = output / target if in_folder else output
+        if in_folder:
+            target.parent.mkdir(parents=True, exist_ok=True)
+    if len(several := listed_sizes(given["N"])) > _STREAMS and range_ is None:  # the slider's
         range_, given["N"] = f"{several[0]}:{several[-1]}", several[len(several) // 2]
     span = None if range_ is None else axis_of(range_, None, option="--range")[1]
     comparison = write_report(*specs, output=target, slider=span, **{**given, "progress": say})
