@@ -427,6 +427,7 @@ def test_targets_that_are_valid_are_named_beside_those_that_are_not(tmp_path, mo
         "models:\n- {spec: vit, limits: {params: <= 30M, flops: 50G}}",
         "version: 1\ndefaults: {batch_size: 1}\nchecks:\n- {name: vit, max-params: 30M, max_flops: 50G}",
         "models: {vit: {max_params: 30M, max_flops: 50G}}",
+        "budgets:\n- {model: vit, max_params: 30M, max_flops: 50G}",
         "max_params: 30M\nmax_flops: 50G\ncheck: [{target: vit}]",
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache
 from typing import Any, Final
 
 from xfcost.api.analysis import analyze
@@ -31,34 +31,31 @@ def matched(specs: Sequence[str], quantity: str, options: Mapping[str, Any], say
     """
     run = {name: value for name, value in options.items() if name in ("N", "size", "batch", "mode", "settings")}
 
+    @cache
     def cost(spec: str) -> int:
         return analyze(spec, trace=False, mixing=False, **run).total(quantity) or 0
 
-    wanted, found = cost(specs[0]), [specs[0]]
+    first, wanted, found = canonical(specs[0]), cost(specs[0]), [specs[0]]
     for spec in specs[1:]:
         place, depth = _deepest(spec)
-        best = _closest(partial(_at_depth, cost, f"{spec}:{place}"), depth, wanted)
+        best = _closest(cost, f"{spec}:{place}", depth, wanted)
         found.append(f"{spec}:{place}={best}")
         ours = cost(found[-1])
-        apart = f"{100 * abs(ours / wanted - 1):.1f} % {'more' if ours > wanted else 'less'} than {canonical(specs[0])}"
+        apart = f"{100 * abs(ours / wanted - 1):.1f} % {'more' if ours > wanted else 'less'} than {first}"
         say(
             f"{canonical(spec)}: {place} {best} instead of {depth}, for {units.count(ours)} {WORDS[quantity]}: "
-            f"{'as many as ' + canonical(specs[0]) if ours == wanted else apart}"
+            f"{f'as many as {first}' if ours == wanted else apart}"
         )
     return found
 
 
-def _at_depth(cost: Callable[[str], int], place: str, depth: int) -> int:
-    return cost(f"{place}={depth}")
-
-
-def _closest(cost: Callable[[int], int], depth: int, wanted: int) -> int:
-    """The number of blocks that costs closest to `wanted`; costs grow by the same with every block, or nearly."""
-    one, own = cost(1), cost(max(depth, 2))
+def _closest(cost: Callable[[str], int], place: str, depth: int, wanted: int) -> int:
+    """The depth at `place` that costs closest to `wanted`; costs grow by the same with every block, or nearly."""
+    one, own = cost(f"{place}=1"), cost(f"{place}={max(depth, 2)}")
     each = (own - one) / (max(depth, 2) - 1)
     middle = round(1 + (wanted - one) / each) if each > 0 else depth
     near = [max(1, middle + step) for step in (-1, 0, 1)]
-    return min(dict.fromkeys(near), key=lambda blocks: abs(cost(blocks) - wanted))
+    return min(near, key=lambda blocks: abs(cost(f"{place}={blocks}") - wanted))
 
 
 def _deepest(spec: str) -> tuple[str, int]:

@@ -29,8 +29,7 @@ _FLAGS: Final = {
     **dict.fromkeys(("--breakdown", "--layers", "--per-layer", "--by-layer"), ("--by", "block")),
     "--junit": ("--format", "junit"),
     "--github": ("--format", "github"),
-    "--by-stage": ("--by", "stage"),
-    **dict.fromkeys(("--by-component", "--per-stage"), ("--by", "stage")),
+    **dict.fromkeys(("--by-stage", "--by-component", "--per-stage"), ("--by", "stage")),
     **dict.fromkeys(("--by-kind", "--by-class", "--by-type", "--by-mixing"), ("--by", "mixing")),
     **dict.fromkeys(("--by-module", "--per-module"), ("--by", "module")),
     **dict.fromkeys(("--kv-cache", "--kvcache"), ("--mode", "decode")),
@@ -201,14 +200,19 @@ def _of_others(
     elif own in ("--match-params", "--match-macs", "--match-flops") and "--match" in options:
         yield from ("--match", own.removeprefix("--match-"))
         words[:] = words[1:] if words and words[0][:1].isdecimal() else words
-    elif not (
-        (own in _SHOWN and {"--by", "--sort"} & {*options})
-        or (own in _DRAWN and "--metric" in options)
-        or (own in ("--memory", "--attention-memory") and "--by" in options and not after[:1].isdecimal())
-        or (own in _CHECKED and "--max-macs" in options)
-        or (own in _SERVED and "--memory-share" in options and not after[:1].isdecimal())
-    ):
+    elif not _is_needless(own, after, options):
         yield word
+
+
+def _is_needless(own: str, after: str, options: Collection[str]) -> bool:
+    """Does the command that has these options do, or show, what the flag asks for without it?"""
+    if own in _SERVED or own in ("--memory", "--attention-memory"):  # with a number they are limits
+        needs = "--memory-share" if own in _SERVED else "--by"
+        return needs in options and not after[:1].isdecimal()
+    return any(
+        own in flags and not needed.isdisjoint(options)
+        for flags, needed in ((_SHOWN, {"--by", "--sort"}), (_DRAWN, {"--metric"}), (_CHECKED, {"--max-macs"}))
+    )
 
 
 def _of_servers(own: str, after: str, words: Sequence[str]) -> str:

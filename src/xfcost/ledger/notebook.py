@@ -77,8 +77,7 @@ class Reported:
             return getattr(self, _WORDS[name])
         known = [one for one in dir(type(self)) if not one.startswith("_")]
         near = [] if name.startswith("_") else near_names(name, known)
-        mend = f"; {did_you_mean(near)}" if near else ""
-        mend = f"; it is {_MEANT[name]}" if name in _MEANT else mend
+        mend = f"; it is {_MEANT[name]}" if name in _MEANT else f"; {did_you_mean(near)}" if near else ""
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{mend}")
 
     def to_frame(self) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.files import Expected
 from xfcost.spec.reader import read, read_file
+from xfcost.spec.targets import is_yaml
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.xfcost"
@@ -43,7 +44,7 @@ def project_table(file: Path) -> dict[str, Any] | None:
         XfcostError: it can't be read, is no TOML, or has something else in the table's place.
     """
     name = shown(os.path.relpath(file), 200)
-    if file.suffix in (".yaml", ".yml"):
+    if is_yaml(name):
         data = read(read_file(file, name, _YAML), name)[0]
         return {"check": [_target(data)]} if {*_TARGETS, "target"} & data.keys() else _tables(data)
     tool = _toml(read_file(file, name, _EXPECTED), name).get("tool", {})
@@ -57,16 +58,15 @@ def project_table(file: Path) -> dict[str, Any] | None:
 
 def has_budgets(file: Path) -> bool:
     """Is it a YAML file of budgets, and no spec?"""
-    if file.suffix not in (".yaml", ".yml") or not os.path.isfile(file):
+    if not is_yaml(str(file)) or not os.path.isfile(file):
         return False
     try:
         data = read(read_file(file, file.name), file.name)[0]
     except SpecError:  # the command that reads it as a spec says what is wrong
         return False
     limited = any(str(key).replace("_", "-").startswith("max-") for key in data)
-    return (limited and not {"stages", "encoder", "input"} & data.keys()) or any(
-        key in data for key in ("checks", "models")
-    )
+    of_spec = bool({"stages", "encoder", "input"} & data.keys())
+    return (limited and not of_spec) or any(key in data for key in ("checks", "models", "budgets"))
 
 
 def _tables(data: dict[str, Any]) -> dict[str, Any]:

@@ -53,68 +53,19 @@ _READ_AS: Final = {
     "blocks": "blocks without embeddings and head, for no vocabulary is given",
     "stages": "stages of an image model",
 }
-_FULL: Final = frozenset(
-    [
-        "full",
-        "softmax",
-        "global",
-        "mha",
-        "multi_head",
-        "multihead",
-        "multi_head_attention",
-        "multihead_attention",
-        "self",
-        "self_attention",
-        "standard",
-        "vanilla",
-        "dense",
-        "causal",
-        "scaled_dot_product",
-        "scaled_dot_product_attention",
-        "sdpa",
-        "flash",
-        "flash_attention",
-        "flash_attention_2",
-        "gqa",
-        "mqa",
-        "grouped_query",
-        "grouped_query_attention",
-        "multi_query",
-        "multi_query_attention",
-        "dot_product",
-        "quadratic",
-        "attention",
-        "attn",
-        "eager",
-        "causal_self_attention",
-        "true",
-        "bidirectional",
-        "transformer",
-        "full_attention",
-        "global_attention",
-        "a",
-        "g",
-    ]
-)
-_LOCAL: Final = frozenset(
-    [
-        "sliding",
-        "sliding_window",
-        "local",
-        "swa",
-        "windowed",
-        "window",
-        "sliding_window_attention",
-        "local_attention",
-        "window_attention",
-        "windowed_attention",
-        "longformer",
-        "sliding_attention",
-        "swa_attention",
-        "l",
-        "s",
-    ]
-)
+_FULL: Final = frozenset((
+    "full", "softmax", "global", "mha", "multi_head", "multihead", "multi_head_attention",
+    "multihead_attention", "self", "self_attention", "standard", "vanilla", "dense", "causal",
+    "scaled_dot_product", "scaled_dot_product_attention", "sdpa", "flash", "flash_attention",
+    "flash_attention_2", "gqa", "mqa", "grouped_query", "grouped_query_attention", "multi_query",
+    "multi_query_attention", "dot_product", "quadratic", "attention", "attn", "eager", "causal_self_attention",
+    "true", "bidirectional", "transformer", "full_attention", "global_attention", "a", "g",
+))  # fmt: skip
+_LOCAL: Final = frozenset((
+    "sliding", "sliding_window", "local", "swa", "windowed", "window", "sliding_window_attention",
+    "local_attention", "window_attention", "windowed_attention", "longformer", "sliding_attention",
+    "swa_attention", "l", "s",
+))  # fmt: skip
 _KINDS: Final = {
     **OWN_KINDS, "linear": "kernel", "linear_attention": "kernel", "performer": "kernel", "linformer": "low_rank",
     "m": "mamba", "dwconv": "depthwise_conv", "depthwise": "depthwise_conv", "depthwise_convolution": "depthwise_conv",
@@ -134,9 +85,9 @@ _ACTS: Final = {
     **dict.fromkeys(("quick_gelu", "gelu_quick"), "gelu_quick"),
 }  # fmt: skip
 _GATED: Final = {"swiglu": "swiglu", "geglu": "geglu", "glu": "swiglu", "gated": "swiglu", "gated_silu": "swiglu"}
-_NETWORKS: Final = frozenset(
-    ["mlp", "ffn", "dense", "standard", "linear", "default", "feedforward", "feed_forward", "ff", "moe"]
-)
+_NETWORKS: Final = frozenset((
+    "mlp", "ffn", "dense", "standard", "linear", "default", "feedforward", "feed_forward", "ff", "moe",
+))  # fmt: skip
 _POSITIONS: Final = {
     **dict.fromkeys(("learned", "absolute", "learnable", "trainable", "embedding", "true"), "learned"),
     **dict.fromkeys(("sinusoidal", "sin", "sincos", "sine", "fixed", "sin_cos", "sinusoid"), "sinusoidal"),
@@ -200,7 +151,8 @@ def from_hyperparameters(
             result.lines[path] = source.lines.get(found.path, (source.name, 1))
     left_out = list(dict.fromkeys(given.left_out))
     rest = f"; not given, so as usual: {', '.join(left_out)}" if left_out else ""
-    unread = f"; not read: {', '.join(given.unused())}" if given.unused() else ""
+    unused = given.unused()
+    unread = f"; not read: {', '.join(unused)}" if unused else ""
     result.read_as = f"hyperparameters, read as {what}{unread}{rest} (`xfcost show {source.name}` prints the spec)"
     return {"name": name, **spec}, result
 
@@ -208,7 +160,7 @@ def from_hyperparameters(
 def _check_type(given: Hyperparameters) -> None:
     """Refuse a type that is none of the usual models, and no other word for a transformer."""
     for value, path in given.types:
-        text = re.sub(r"[^a-z0-9]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", value).lower()).strip()
+        text = _in_words(value)
         known = any(re.search(words, text) for words in _MODELS.values())
         if not known and not all(map(_NEUTRAL.fullmatch, text.split())):
             given.error(
@@ -216,6 +168,11 @@ def _check_type(given: Hyperparameters) -> None:
                 f"unknown model {shown_value(value)}; expected gpt, llama, bert, encoder, encoder-decoder, vit, swin, "
                 "mixer or mamba; other mechanisms are a `mixer`, as in mixer: retention",
             )
+
+
+def _in_words(text: str) -> str:
+    """`MaskRCNN` and `enc-dec` in small letters, with spaces."""
+    return re.sub(r"[^a-z0-9]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()).strip()
 
 
 def _read_ends(given: Hyperparameters) -> None:
@@ -263,16 +220,8 @@ def _is_written(value: Any) -> bool:
 
 
 _BARE: Final = (
-    "conv",
-    "depthwise_conv",
-    "average_pool",
-    "convnext",
-    "inverted_residual",
-    "token_mlp",
-    "lstm",
-    "gru",
-    "rnn",
-)
+    "conv", "depthwise_conv", "average_pool", "convnext", "inverted_residual", "token_mlp", "lstm", "gru", "rnn",
+)  # fmt: skip
 _RECURRENT: Final = ("mamba", "mamba2", "retention", "rwkv_time", "gated_delta")
 _HOW: Final = ("block", "pattern", "blocks")
 
@@ -302,8 +251,7 @@ def _changed(given: Hyperparameters, preset: str) -> Part:
 
 def _like(given: Hyperparameters) -> str:
     """The usual model that the file is closest to."""
-    said = " ".join(str(given.value(name, "")) for name in ("model", "name"))
-    text = re.sub(r"[^a-z0-9]+", " ", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", said).lower())
+    text = _in_words(" ".join(str(given.value(name, "")) for name in ("model", "name")))
     found = next((model for model, words in _MODELS.items() if re.search(words, text)), None)
     of_images = found not in ("encoder-decoder", "bert") and given.has("image", "patch")
     of_mamba = not given.has("heads", "pattern", "every") and (found == "mamba" or given.has("state"))

@@ -78,7 +78,7 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
             if any(values) and not (on_devices and key in _OF_COUNTS):
                 yield _Column(quantity.head, key, values, [figure_text(key, value) for value in values])
             if key == "macs" and not on_devices and all(ledger.has_kinds for ledger in ledgers):
-                yield _global_share(ledgers)
+                yield _global_share(every)
         elif key in _ROUNDS:
             head, of, text = _ROUNDS[key]
             found = [ledger.speculation for ledger in ledgers]
@@ -91,10 +91,10 @@ def _columns(ledgers: Sequence[Ledger]) -> Iterator[_Column]:
             yield _of_devices(key, ledgers, ledgers[0].metadata.mode)
 
 
-def _global_share(ledgers: Sequence[Ledger]) -> _Column:
+def _global_share(every: Sequence[Counted]) -> _Column:
     """The share of the MACs that global mixing costs."""
-    parts = [ledger.total("macs", lambda row: row.mixing == "global") or 0 for ledger in ledgers]
-    texts = [units.percent(part, ledger.macs or 0) for part, ledger in zip(parts, ledgers, strict=True)]
+    parts, wholes = ([QUANTITIES[key].of(one) for one in every] for key in ("macs_global", "macs"))
+    texts = [units.percent(part, whole) for part, whole in zip(parts, wholes, strict=True)]
     return _Column("global", "macs_global", parts, texts)
 
 

@@ -62,7 +62,7 @@ from xfcost.questions.diff.answer import opened
 from xfcost.spec.hub import hub_name
 from xfcost.spec.load import is_path
 from xfcost.spec.project import FILE, TABLE, nearest_project, project_table
-from xfcost.spec.targets import module_target
+from xfcost.spec.targets import is_yaml, module_target
 
 if TYPE_CHECKING:
     import torch
@@ -313,7 +313,7 @@ def _located(target: str, folder: Path) -> str:
     found = module_target(target)
     if found is not None and found.kind != "package":
         return f"{os.path.realpath(folder / found.place)}:{found.name}"
-    if found is None and target.endswith((".yaml", ".yml")):
+    if found is None and is_yaml(target):
         return os.path.realpath(folder / target)
     return target
 

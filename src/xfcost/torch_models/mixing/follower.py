@@ -420,9 +420,9 @@ class Follower(DispatchMode):
         single = len({self.places.samples[place] for place in places}) == len(places)
         for layout in self._layouts_behind(places):
             laid = {axis for axis, _ in layout.axes}
-            if not layout.fits(owners) or math.prod(length for _, length in layout.axes) == len(places) or axes - laid:
+            if not layout.fits(owners) or math.prod(length for _, length in layout.axes) == len(places):
                 continue
-            if not single and laid - axes:  # channels that are as many as the map is wide: heads of patches
+            if axes - laid if single else axes != laid:  # else channels may be as many as the map is wide
                 continue
             if _copies(call, given, owners) or (not single and any(map(layout.fits, given))):
                 self.places.divided |= {self.places.makers[place] for place in places} if single else set()
